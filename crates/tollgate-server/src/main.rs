@@ -1,0 +1,3 @@
+//! The program `tollgate`.
+
+fn main() {}

@@ -1,0 +1,56 @@
+//! Token bucket: bursts up to the capacity, then the sustained rate, with no window boundary.
+//!
+//! Promise: over any interval, at most `capacity + rate × length` is admitted.
+
+use super::{Arithmetic, Level};
+use crate::limit::Rate;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TokenBucket {
+    rate: Rate,
+    capacity: u64,
+}
+
+impl TokenBucket {
+    pub(crate) const fn new(rate: Rate, capacity: u64) -> Self {
+        Self { rate, capacity }
+    }
+
+    pub(crate) fn rate(&self) -> &Rate {
+        &self.rate
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+}
+
+impl Arithmetic for TokenBucket {
+    type State = Level;
+
+    fn ready_at_us(&self, level: &Level, now_us: u64, cost: u64) -> u64 {
+        level
+            .standing(&self.rate, self.capacity, now_us)
+            .ready_at_us(&self.rate, self.capacity, cost)
+    }
+
+    fn charge(&self, level: &mut Level, now_us: u64, cost: u64) {
+        *level = level
+            .standing(&self.rate, self.capacity, now_us)
+            .charged(cost);
+    }
+
+    fn refund(&self, level: &mut Level, now_us: u64, charged_at_us: u64, cost: u64) {
+        level.refund(&self.rate, now_us, charged_at_us, cost);
+    }
+
+    fn remaining(&self, level: &Level, now_us: u64) -> u64 {
+        level
+            .standing(&self.rate, self.capacity, now_us)
+            .remaining(self.capacity)
+    }
+
+    fn empty_at_us(&self, level: &Level) -> u64 {
+        level.falls_to_at_us(&self.rate, 0)
+    }
+}

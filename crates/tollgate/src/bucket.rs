@@ -1,0 +1,140 @@
+//! Which bucket: the rule that counts, and whom it counts for.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use crate::name::Name;
+use crate::request::Request;
+
+/// One thing a rule can count by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dimension {
+    /// The caller as known: an account, a merchant, a user.
+    Client,
+    /// The caller's address.
+    Ip,
+    /// The endpoint, by its pattern.
+    Route,
+    /// The HTTP method.
+    Method,
+    /// The caller's plan.
+    Plan,
+    /// Anything else, by name.
+    Attribute(Name),
+    /// The key of a check without rules.
+    Key,
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client => f.pad("client"),
+            Self::Ip => f.pad("ip"),
+            Self::Route => f.pad("route"),
+            Self::Method => f.pad("method"),
+            Self::Plan => f.pad("plan"),
+            Self::Attribute(name) => write!(f, "attribute:{name}"),
+            Self::Key => f.pad("key"),
+        }
+    }
+}
+
+/// One dimension of a bucket with the value it has in this request; requests that have none share a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// What is counted by.
+    pub dimension: Dimension,
+    /// Whose it is. Bytes as they came: stores must not use them raw in keys.
+    pub value: Option<&'a [u8]>,
+}
+
+/// Length before text, so that no two lists of parts run into each other.
+impl Hash for Part<'_> {
+    #[inline(always)]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let tag: u64 = match self.dimension {
+            Dimension::Client => 0,
+            Dimension::Ip => 1,
+            Dimension::Route => 2,
+            Dimension::Method => 3,
+            Dimension::Plan => 4,
+            Dimension::Attribute(name) => {
+                name.hash(state);
+                5
+            }
+            Dimension::Key => 6,
+        };
+        match self.value {
+            None => state.write_u64(tag << 1),
+            Some(value) => {
+                state.write_u64((value.len() as u64) << 8 | tag << 1 | 1);
+                state.write(value);
+            }
+        }
+    }
+}
+
+/// Names a bucket: a rule, and a value for each of its dimensions in the rule's order.
+///
+/// The first part is the *subject*: what a store may keep together (all buckets of one client). A bucket without
+/// parts is everybody's.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket<'a> {
+    rule: Name,
+    per: &'a [Dimension],
+    values: Values<'a>,
+}
+
+/// Where the values of the dimensions are to be had.
+#[derive(Clone, Copy, Debug)]
+enum Values<'a> {
+    Key(&'a [u8]),
+    Request(&'a Request<'a>),
+}
+
+impl<'a> Bucket<'a> {
+    /// The bucket that a request meets under `rule`, which counts by `per`.
+    #[must_use]
+    pub fn new(rule: Name, per: &'a [Dimension], request: &'a Request<'a>) -> Self {
+        Self {
+            rule,
+            per,
+            values: Values::Request(request),
+        }
+    }
+
+    /// The bucket of a bare key, which belongs to no rule.
+    #[must_use]
+    pub fn of_key(key: &'a [u8]) -> Self {
+        Self {
+            rule: Name::NONE,
+            per: &[Dimension::Key],
+            values: Values::Key(key),
+        }
+    }
+
+    /// The rule that counts here; empty for a bare key.
+    #[must_use]
+    pub fn rule(&self) -> Name {
+        self.rule
+    }
+
+    /// Whether there is but one bucket of this rule, for everybody.
+    #[must_use]
+    pub fn is_everybodys(&self) -> bool {
+        self.per.is_empty()
+    }
+
+    /// The subject first, then the rest.
+    pub fn parts(&self) -> impl Iterator<Item = Part<'a>> {
+        let values = self.values;
+        self.per.iter().map(move |dimension| Part {
+            dimension: *dimension,
+            value: match values {
+                Values::Key(key) => Some(key),
+                Values::Request(request) => request.value(*dimension),
+            },
+        })
+    }
+}

@@ -1,0 +1,260 @@
+//! The answer to a check: what was decided, and everything anybody may want to know about it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::limit::Limit;
+use crate::name::Name;
+use crate::store::{Charge, Fit, Outcome, Taken};
+
+/// Whether a request may go, and why.
+///
+/// A denial is an answer like any other. The figures of the whole ([`limit`](Self::limit),
+/// [`remaining`](Self::remaining), …) are those of the tier that [bound](Self::tier) it: on allow the one with the
+/// least left, on deny the one with the longest wait.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    at_us: u64,
+    tiers: Tiers,
+    /// Index of the tier that bound the decision; past the end when no rule applied.
+    bound: u32,
+    source: Source,
+}
+
+const NO_TIER: u32 = u32::MAX;
+
+/// Most requests meet one tier; those need no memory of their own.
+#[derive(Clone, Debug, PartialEq)]
+enum Tiers {
+    One([Tier; 1]),
+    Many(Vec<Tier>),
+}
+
+/// What to do with the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may go.
+    Allow,
+    /// It is let in and may go after this time (leaky bucket).
+    AllowAfter(Duration),
+    /// It is denied; alone, it passes after exactly this time.
+    Deny {
+        /// How long to wait.
+        retry_after: Duration,
+    },
+    /// It is denied for ever: it costs more than a limit holds. Waiting does not help.
+    NeverFits,
+}
+
+impl Verdict {
+    /// Whether the request may go, now or after its delay.
+    #[must_use]
+    pub fn allowed(self) -> bool {
+        matches!(self, Self::Allow | Self::AllowAfter(_))
+    }
+
+    /// Allowed before denied, short waits before long ones.
+    fn severity(self) -> (u8, Duration) {
+        match self {
+            Self::Allow => (0, Duration::ZERO),
+            Self::AllowAfter(delay) => (1, delay),
+            Self::Deny { retry_after } => (2, retry_after),
+            Self::NeverFits => (3, Duration::ZERO),
+        }
+    }
+}
+
+/// Where a decision came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Source {
+    /// The store was asked.
+    Store,
+}
+
+/// What one rule said.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tier {
+    rule: Name,
+    limit: Limit,
+    outcome: Outcome,
+    at_us: u64,
+    shadow: bool,
+}
+
+impl Tier {
+    fn new(charge: &Charge<'_>, outcome: &Outcome, at_us: u64) -> Self {
+        Self {
+            rule: charge.bucket.rule(),
+            limit: *charge.limit,
+            outcome: *outcome,
+            at_us,
+            shadow: charge.shadow,
+        }
+    }
+
+    /// The rule; empty for a check by key.
+    #[must_use]
+    pub fn rule(&self) -> Name {
+        self.rule
+    }
+
+    /// What it allows.
+    #[must_use]
+    pub fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// What it says about this request, by itself.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let from_now = |us: u64| Duration::from_micros(us.saturating_sub(self.at_us));
+        match self.outcome.fit {
+            Fit::Now => Verdict::Allow,
+            Fit::Queued { go_at_us } => Verdict::AllowAfter(from_now(go_at_us)),
+            Fit::Later { ready_at_us } => Verdict::Deny {
+                retry_after: from_now(ready_at_us),
+            },
+            Fit::Never => Verdict::NeverFits,
+        }
+    }
+
+    /// Whole tokens left.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        self.outcome.remaining
+    }
+
+    /// How long until it is full again.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        Duration::from_micros(self.outcome.full_at_us.saturating_sub(self.at_us))
+    }
+
+    /// Whether it only watches: a shadow never changes the outcome.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+
+    /// Whether the store was out of room and this bucket stands for many keys.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.outcome.shared
+    }
+}
+
+impl Decision {
+    /// The decision on a request with one charge.
+    pub(crate) fn of_one(charge: &Charge<'_>, outcome: &Outcome, at_us: u64) -> Self {
+        Self {
+            at_us,
+            tiers: Tiers::One([Tier::new(charge, outcome, at_us)]),
+            bound: if charge.shadow { NO_TIER } else { 0 },
+            source: Source::Store,
+        }
+    }
+
+    /// The decision on a request with any number of charges.
+    pub(crate) fn new(charges: &[Charge<'_>], taken: &Taken) -> Self {
+        let at_us = taken.at_us;
+        let tiers: Vec<Tier> = (charges.iter().zip(&taken.outcomes))
+            .map(|(charge, outcome)| Tier::new(charge, outcome, at_us))
+            .collect();
+        let deciding = (0..).zip(&tiers).filter(|(_, tier)| !tier.shadow);
+        let bound = match taken.admitted {
+            true => deciding.min_by_key(|(_, tier)| tier.remaining()),
+            false => deciding.max_by_key(|(_, tier)| tier.verdict().severity()),
+        };
+        Self {
+            at_us,
+            bound: bound.map_or(NO_TIER, |(index, _)| index),
+            tiers: Tiers::Many(tiers),
+            source: Source::Store,
+        }
+    }
+
+    /// Whether the request may go, now or after its [delay](Self::delay).
+    #[must_use]
+    pub fn allowed(&self) -> bool {
+        let mut deciding = self.tiers().iter().filter(|tier| !tier.shadow);
+        deciding.all(|tier| tier.outcome.fit.admits())
+    }
+
+    /// What to do with the request: the strictest of what its tiers say.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let deciding = self.tiers().iter().filter(|tier| !tier.shadow);
+        deciding
+            .map(Tier::verdict)
+            .max_by_key(|verdict| verdict.severity())
+            .unwrap_or(Verdict::Allow)
+    }
+
+    /// How long an allowed request must wait before it goes: zero but for a leaky bucket.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        match self.verdict() {
+            Verdict::AllowAfter(delay) => delay,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// After how long a denied request passes, to the microsecond. `None` when it is allowed, and when it can never
+    /// pass.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.verdict() {
+            Verdict::Deny { retry_after } => Some(retry_after),
+            _ => None,
+        }
+    }
+
+    /// The tier that bound the decision; `None` when no rule applied.
+    #[must_use]
+    pub fn tier(&self) -> Option<&Tier> {
+        self.tiers().get(self.bound as usize)
+    }
+
+    /// All tiers, in the order of the rules, shadows included.
+    #[must_use]
+    pub fn tiers(&self) -> &[Tier] {
+        match &self.tiers {
+            Tiers::One(tier) => tier,
+            Tiers::Many(tiers) => tiers,
+        }
+    }
+
+    /// The most that fits at once in the tier that bound the decision.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        self.tier().map(|tier| tier.limit.capacity())
+    }
+
+    /// What is left in the tier that bound the decision.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        self.tier().map(Tier::remaining)
+    }
+
+    /// How long until the tier that bound the decision is full again.
+    #[must_use]
+    pub fn reset_after(&self) -> Option<Duration> {
+        self.tier().map(Tier::reset_after)
+    }
+
+    /// When the decision was taken, by the store's clock.
+    #[must_use]
+    pub fn at(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_micros(self.at_us)
+    }
+
+    pub(crate) fn at_us(&self) -> u64 {
+        self.at_us
+    }
+
+    /// Where the decision came from.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.source
+    }
+}

@@ -1,0 +1,38 @@
+//! # Tollgate: a rate limiter that is exact
+//!
+//! Five algorithms, several tiers per request that are charged all or none, and a decision that says why.
+//!
+//! ```
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let limiter = tollgate::Limiter::in_memory();
+//! let limit = "10/s burst 50".parse()?;
+//! let decision = limiter.check("client-7", &limit, 1).await;
+//! assert!(decision.allowed());
+//! # Ok(())
+//! # }
+//! # std::pin::pin!(example()).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+//! ```
+//!
+//! Read on at [`Limit`] (what is allowed), [`Rule`] (for whom), [`Limiter`] (the way in) and [`Decision`] (the way
+//! out). The modules build on each other in this order: `limit` → `algorithm` → [`store`] → `rule` → `limiter`.
+
+mod algorithm;
+mod bucket;
+mod clock;
+mod decision;
+mod limit;
+mod limiter;
+mod name;
+mod nearest;
+mod request;
+mod rule;
+pub mod store;
+
+pub use bucket::{Bucket, Dimension, Part};
+pub use clock::{Clock, ManualClock};
+pub use decision::{Decision, Source, Tier, Verdict};
+pub use limit::{Algorithm, Limit, LimitError, Rate};
+pub use limiter::Limiter;
+pub use name::{Name, NameError};
+pub use request::Request;
+pub use rule::{Mode, Rule, RuleSet, RuleSetError};

@@ -1,0 +1,114 @@
+//! Which limits a request meets. Knows requests and limits, never a store.
+
+mod set;
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+pub use set::{RuleSet, RuleSetError};
+
+use crate::bucket::{Bucket, Dimension};
+use crate::limit::Limit;
+use crate::name::{Name, NameError};
+use crate::request::Request;
+
+/// A limit, whom it counts for, and whether it decides.
+///
+/// ```
+/// use tollgate::{Dimension, Rule};
+///
+/// // Ten a second for each client on each route; bursts of fifty.
+/// let rule = Rule::new("per-route", "10/s burst 50".parse()?)?.per([Dimension::Client, Dimension::Route]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    id: Name,
+    limit: Limit,
+    per: SmallVec<[Dimension; 2]>,
+    plan: Option<Box<str>>,
+    mode: Mode,
+}
+
+/// Whether a rule decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// It decides.
+    #[default]
+    Enforce,
+    /// It counts and says what it would do, and changes nothing.
+    Shadow,
+    /// It is not there.
+    Off,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+            Self::Off => "off",
+        })
+    }
+}
+
+impl Rule {
+    /// A rule that counts for everybody together.
+    ///
+    /// # Errors
+    /// When the id is not a [`Name`].
+    pub fn new(id: &str, limit: Limit) -> Result<Self, NameError> {
+        Ok(Self {
+            id: Name::new(id)?,
+            limit,
+            per: SmallVec::new(),
+            plan: None,
+            mode: Mode::Enforce,
+        })
+    }
+
+    /// Counts by these: each combination of values gets a bucket of its own. The first is the subject.
+    #[must_use]
+    pub fn per(mut self, per: impl IntoIterator<Item = Dimension>) -> Self {
+        self.per = per.into_iter().collect();
+        self
+    }
+
+    /// Only for this plan. A rule of the same id without a plan is for all plans that have none of their own.
+    #[must_use]
+    pub fn plan(mut self, plan: &str) -> Self {
+        self.plan = Some(plan.into());
+        self
+    }
+
+    /// Whether it decides.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// The rule's id.
+    #[must_use]
+    pub fn id(&self) -> Name {
+        self.id
+    }
+
+    /// What it allows.
+    #[must_use]
+    pub fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// Whether it only watches.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.mode == Mode::Shadow
+    }
+
+    /// The bucket this request meets here.
+    pub(crate) fn bucket<'a>(&'a self, request: &'a Request<'_>) -> Bucket<'a> {
+        Bucket::new(self.id, &self.per, request)
+    }
+}

@@ -1,0 +1,79 @@
+//! How many keys there may be, over all shards.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Counts keys up to a bound. Touched only when a key comes or goes.
+#[derive(Debug)]
+pub(super) struct Room {
+    used: AtomicUsize,
+    most: usize,
+}
+
+impl Room {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            used: AtomicUsize::new(0),
+            most,
+        }
+    }
+
+    /// Takes a place, if there is one.
+    pub(super) fn take(&self) -> bool {
+        let one_more = |used: usize| (used < self.most).then_some(used + 1);
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+            .is_ok()
+    }
+
+    /// Takes a place beyond the bound: for the few buckets that stand for many keys.
+    pub(super) fn take_anyway(&self) {
+        self.used.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gives places back.
+    pub(super) fn give_back(&self, places: usize) {
+        if places > 0 {
+            self.used.fetch_sub(places, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.used.load(Ordering::Relaxed) >= self.most
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// Every interleaving of three threads that come and go.
+    #[test]
+    fn never_more_than_the_bound_and_never_lost() {
+        loom::model(|| {
+            let room = Arc::new(Room::new(2));
+            let inside = Arc::new(AtomicUsize::new(0));
+            let threads: Vec<_> = (0..3)
+                .map(|_| {
+                    let (room, inside) = (Arc::clone(&room), Arc::clone(&inside));
+                    loom::thread::spawn(move || {
+                        if room.take() {
+                            assert!(inside.fetch_add(1, Ordering::SeqCst) < 2);
+                            inside.fetch_sub(1, Ordering::SeqCst);
+                            room.give_back(1);
+                            return 1;
+                        }
+                        0
+                    })
+                })
+                .collect();
+            let entered: usize = threads.into_iter().map(|t| t.join().unwrap()).sum();
+            // Two places for three: at most one finds it full, and afterwards it is empty again.
+            assert!(entered >= 2);
+            assert_eq!(room.used.load(Ordering::SeqCst), 0);
+        });
+    }
+}
