@@ -126,13 +126,12 @@ impl Arithmetic for SlidingLog {
     }
 
     fn refund(&self, log: &mut Log, _now_us: u64, charged_at_us: u64, cost: u64) {
-        // The entry of that time, or the one it was merged into.
-        let index = log
-            .entries
-            .partition_point(|entry| entry.at_us < charged_at_us);
-        let Some(entry) = log.entries.get(index) else {
+        // Only the entry of just that time: a later one, even one it was merged into, may be somebody else's.
+        let Ok(index) = (log.entries).binary_search_by_key(&charged_at_us, |entry| entry.at_us)
+        else {
             return;
         };
+        let entry = log.entries[index];
         let cost = cost.min(entry.total - log.total_before(index));
         for entry in log.entries.range_mut(index..) {
             entry.total -= cost;

@@ -129,6 +129,15 @@ impl Rate {
         self.drain_us
     }
 
+    /// The most that can have drained in a step that is not over.
+    #[must_use]
+    pub(crate) fn most_part_utok(&self) -> u64 {
+        match self.drain_us {
+            1 => 0,
+            step_us => (step_us - 1) * self.drain_utok / step_us,
+        }
+    }
+
     /// Microseconds until `utok` microtokens have drained, rounded up.
     #[must_use]
     pub(crate) fn us_to_drain(&self, utok: u64) -> u64 {

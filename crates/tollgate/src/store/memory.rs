@@ -13,7 +13,7 @@ mod table;
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hash as _, Hasher as _};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::SharedSeed;
@@ -78,7 +78,11 @@ pub struct MemoryStore {
     seed: Seed,
     clock: Clock,
     shared: AtomicU64,
+    next_to_clean: AtomicUsize,
 }
+
+/// Slots to look at every 64 takes: each is seen again after four times as many takes as there are slots.
+const SLOTS_PER_CLEANING: usize = 16;
 
 /// On a cache line of its own: neighbours' locks do not slow each other.
 #[derive(Debug)]
@@ -142,6 +146,7 @@ impl MemoryStore {
             seed: Seed::random(),
             clock: config.clock,
             shared: AtomicU64::new(0),
+            next_to_clean: AtomicUsize::new(0),
         }
     }
 
@@ -234,7 +239,7 @@ impl MemoryStore {
         let mut shard = lock(&self.shards[address.shard]);
         // Read under the lock, so that the times on a bucket come in order.
         let now_us = self.clock.now_us();
-        self.room.give_back(shard.tend(now_us));
+        let is_time_to_clean = shard.count_take();
         let ask = Ask {
             limit: charge.limit,
             now_us,
@@ -246,6 +251,10 @@ impl MemoryStore {
             Some(index) => (shard.take(index, &ask), false),
             None => self.visit_new(charge, address, &mut shard, &ask),
         };
+        drop(shard);
+        if is_time_to_clean {
+            self.clean(now_us);
+        }
         let outcome = Outcome {
             fit: look.fit,
             remaining: look.remaining,
@@ -409,6 +418,7 @@ impl MemoryStore {
             shared: false,
         };
         let mut outcomes: SmallVec<[Outcome; 4]> = smallvec![nothing; charges.len()];
+        let mut is_time_to_clean = false;
         while let Some(visit) = visits.pop() {
             let bucket = visit.twin.map_or(&visit, |twin| &visits[twin]);
             let empty_at_us = charges[visit.charge].limit.empty_at_us(&bucket.open.state);
@@ -425,10 +435,23 @@ impl MemoryStore {
                 locked[visit.lock].1.close(visit.open, changed);
             }
             if is_last_here && let Some((_, mut shard)) = locked.pop() {
-                self.room.give_back(shard.tend(now_us));
+                is_time_to_clean |= shard.count_take();
             }
         }
+        if is_time_to_clean {
+            self.clean(now_us);
+        }
         outcomes
+    }
+
+    /// Clears a few slots that say nothing any more, in one shard after the other, so that those nobody asks for are
+    /// cleaned as well. Never waits for a lock.
+    #[cold]
+    fn clean(&self, now_us: u64) {
+        let number = self.next_to_clean.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+        if let Ok(mut shard) = self.shards[number].0.try_lock() {
+            self.room.give_back(shard.sweep(SLOTS_PER_CLEANING, now_us));
+        }
     }
 
     /// Where a key goes that is not here. What is everybody's always has its place: there is one per rule.

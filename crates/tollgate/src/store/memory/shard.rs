@@ -8,9 +8,8 @@ use crate::limit::{Algorithm, Limit};
 
 /// Slots to look at for each key that is new.
 const SWEEP_PER_NEW_KEY: usize = 8;
-/// Every so many takes, so many slots are looked at, so that a shard without new keys is cleaned as well.
+/// Every so many takes, some shard is cleaned a little.
 const TAKES_PER_SWEEP: u32 = 64;
-const SWEEP_PER_TAKES: usize = 16;
 
 /// With its lock it fills one cache line, which is all that two cores pass to and fro. What is seldom needed is
 /// boxed.
@@ -53,16 +52,11 @@ impl Shard {
         }
     }
 
-    /// Cleans a little, now and then, and says how many keys went. Moves slots: nothing may be open.
-    #[must_use]
+    /// Counts a take, and says whether it is time to clean somewhere.
     #[inline]
-    pub(super) fn tend(&mut self, now_us: u64) -> usize {
-        self.takes += 1;
-        if self.takes < TAKES_PER_SWEEP {
-            return 0;
-        }
-        self.takes = 0;
-        self.sweep(SWEEP_PER_TAKES, now_us)
+    pub(super) fn count_take(&mut self) -> bool {
+        self.takes = self.takes.wrapping_add(1);
+        self.takes.is_multiple_of(TAKES_PER_SWEEP)
     }
 
     /// Makes sure that `new_keys` can be added without moving any slot, cleans a little, and says how many keys went.

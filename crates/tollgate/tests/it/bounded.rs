@@ -1,0 +1,155 @@
+//! Floods of keys: memory stays within its bound, and nobody's bucket is reset.
+
+use tollgate::store::MemoryConfig;
+use tollgate::{Clock, Limiter, ManualClock};
+
+use crate::support::{clock, limit, run, us};
+
+fn small(clock: &ManualClock, max_keys: usize) -> Limiter {
+    Limiter::in_memory_with(MemoryConfig {
+        max_keys,
+        max_log_entries: 10_000,
+        clock: Clock::from(clock),
+    })
+}
+
+#[test]
+fn a_flood_of_new_keys_stays_within_the_bound() {
+    let clock = clock();
+    let limiter = small(&clock, 1_000);
+    let limit = limit("1/min burst 2");
+    for i in 0..100_000_u32 {
+        run(limiter.check(i.to_be_bytes(), &limit, 1));
+    }
+    let stats = limiter.stats();
+    // A shared bucket per shard may come on top.
+    assert!(stats.keys <= 1_000 + 17, "{stats:?}");
+    assert!(stats.slots * 24 <= 64 * 1_100, "{stats:?}");
+    assert!(stats.shared > 0);
+}
+
+#[test]
+fn every_key_up_to_the_bound_has_its_own_bucket() {
+    let clock = clock();
+    let limiter = small(&clock, 1_000);
+    let limit = limit("1/min burst 1");
+    for i in 0..1_000_u32 {
+        let decision = run(limiter.check(i.to_be_bytes(), &limit, 1));
+        assert!(decision.allowed() && !decision.tiers()[0].is_shared());
+    }
+    let next = run(limiter.check(b"one more", &limit, 1));
+    assert!(next.tiers()[0].is_shared());
+    assert_eq!(limiter.stats().shared, 1);
+}
+
+#[test]
+fn a_flood_does_not_reset_a_bucket_in_use() {
+    let clock = clock();
+    let limiter = small(&clock, 500);
+    let limit = limit("1/min burst 3");
+    for _ in 0..3 {
+        assert!(run(limiter.check("victim", &limit, 1)).allowed());
+    }
+    for i in 0..50_000_u32 {
+        run(limiter.check(i.to_be_bytes(), &limit, 1));
+        if i.is_multiple_of(1_000) {
+            let decision = run(limiter.check("victim", &limit, 1));
+            assert!(!decision.allowed() && !decision.tiers()[0].is_shared());
+        }
+    }
+}
+
+#[test]
+fn keys_that_share_are_limited_together() {
+    let clock = clock();
+    let limiter = small(&clock, 64);
+    let limit = limit("1/min burst 2");
+    for i in 0..64_u32 {
+        run(limiter.check(i.to_be_bytes(), &limit, 1));
+    }
+    let admitted = (0..1_000_u32)
+        .filter(|i| run(limiter.check(format!("new-{i}"), &limit, 1)).allowed())
+        .count();
+    assert_eq!(admitted, 2, "one shard, one shared bucket of two");
+}
+
+#[test]
+fn what_says_nothing_any_more_makes_room_by_itself() {
+    let clock = clock();
+    let limiter = small(&clock, 1_000);
+    let limit = limit("10/s burst 10");
+    for round in 0..50_u32 {
+        for i in 0..1_000_u32 {
+            let key = [round.to_be_bytes(), i.to_be_bytes()].concat();
+            run(limiter.check(key, &limit, 10));
+        }
+        clock.advance(us(1_100_000));
+    }
+    let stats = limiter.stats();
+    assert_eq!(stats.live_keys, 0, "{stats:?}");
+    // Rounds begin with the last round's keys still there; the sweep keeps pace with the new ones.
+    assert!(stats.shared < 5_000, "{stats:?}");
+}
+
+#[test]
+fn a_quiet_store_gives_its_memory_back() {
+    let clock = clock();
+    let limiter = small(&clock, 100_000);
+    let limit = limit("10/s burst 10");
+    for i in 0..100_000_u32 {
+        run(limiter.check(i.to_be_bytes(), &limit, 1));
+    }
+    assert!(limiter.stats().slots >= 100_000);
+    clock.advance(us(60_000_000));
+    // One client goes on; the takes alone clean up.
+    for i in 0..2_000_000_u32 {
+        run(limiter.check((i % 512).to_be_bytes(), &limit, 1));
+    }
+    let stats = limiter.stats();
+    assert!(stats.keys < 1_000, "{stats:?}");
+    assert!(stats.slots < 20_000, "{stats:?}");
+}
+
+#[test]
+fn a_flood_of_log_entries_is_merged_and_admits_nothing_more() {
+    let clock = clock();
+    let limiter = Limiter::in_memory_with(MemoryConfig {
+        max_keys: 10,
+        max_log_entries: 100,
+        clock: Clock::from(&clock),
+    });
+    let limit = limit("1000 per 1s sliding_log");
+    let mut log = Vec::new();
+    for at in 0..5_000 {
+        clock.advance(us(700));
+        if run(limiter.check("key", &limit, 1)).allowed() {
+            log.push((at * 700, 1));
+        }
+    }
+    assert!(limiter.stats().log_entries <= 101, "{:?}", limiter.stats());
+    let most = tollgate_referee::Log::new(log).most_in_any_window(1_000_000);
+    assert!(most.admitted <= 1_000, "{most}");
+    assert!(most.admitted >= 900, "{most}");
+}
+
+#[test]
+fn everybodys_bucket_is_its_own_also_when_the_store_is_full() {
+    use tollgate::{Dimension, Request, Rule};
+    let clock = clock();
+    let limiter = small(&clock, 10)
+        .with_rules([
+            Rule::new("client", limit("1/min burst 100"))
+                .unwrap()
+                .per([Dimension::Client]),
+            Rule::new("everyone", limit("1/min burst 50")).unwrap(),
+        ])
+        .unwrap();
+    let mut admitted = 0;
+    for i in 0..200 {
+        let client = format!("client-{i}");
+        let decision = run(limiter.decide(&Request::new().client(&client)));
+        admitted += u32::from(decision.allowed());
+        assert!(!decision.tiers()[1].is_shared());
+    }
+    assert_eq!(admitted, 50);
+}

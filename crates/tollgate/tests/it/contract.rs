@@ -1,0 +1,441 @@
+//! What every store must do. Each check is written against the `Store` trait and a clock that is turned by hand, and
+//! runs on every store there is.
+
+use tollgate::store::{Charge, Fit, Store, Taken};
+use tollgate::{Bucket, Dimension, Limit, ManualClock, Name, Request};
+
+use crate::support::{NOON_US, limit, one_of_each, run, us};
+
+/// Writes each check of the contract out as a test of one store.
+macro_rules! contract {
+    ($store:ident: $($check:ident),* $(,)?) => {
+        mod $store {
+            $(
+                #[test]
+                fn $check() {
+                    let clock = crate::support::clock();
+                    super::$check(&crate::support::$store(&clock), &clock);
+                }
+            )*
+        }
+    };
+}
+
+contract!(memory:
+    takes_until_nothing_is_left,
+    a_denial_changes_nothing_in_any_algorithm,
+    a_denial_by_the_last_of_five_tiers_changes_none,
+    retry_after_is_true_to_the_microsecond,
+    retry_after_over_several_tiers_is_the_longest,
+    a_peek_takes_nothing,
+    a_cost_of_zero_looks,
+    a_cost_that_can_never_fit_says_so,
+    a_reset_forgets,
+    a_refund_gives_back_what_was_taken,
+    a_refund_never_gives_back_what_others_used,
+    a_changed_limit_keeps_what_was_used,
+    a_lowered_limit_denies_no_longer_than_one_token_takes,
+    a_changed_algorithm_keeps_what_was_used,
+    a_shadow_is_charged_alone_and_never_decides,
+    a_bucket_named_twice_is_charged_for_both,
+    different_buckets_do_not_touch_each_other,
+    a_clock_that_goes_back_admits_nothing_more,
+    leaky_releases_are_spaced_by_the_rate,
+);
+
+fn key_charge<'a>(key: &'a str, limit: &'a Limit, cost: u64) -> Charge<'a> {
+    Charge {
+        bucket: Bucket::of_key(key.as_bytes()),
+        limit,
+        cost,
+        shadow: false,
+    }
+}
+
+fn take<S: Store>(store: &S, charges: &[Charge<'_>]) -> Taken {
+    run(store.take(charges)).unwrap_or_else(|_| panic!("the store failed"))
+}
+
+fn take_one<S: Store>(store: &S, key: &str, limit: &Limit, cost: u64) -> Taken {
+    take(store, &[key_charge(key, limit, cost)])
+}
+
+fn peek<S: Store>(store: &S, charges: &[Charge<'_>]) -> Taken {
+    run(store.peek(charges)).unwrap_or_else(|_| panic!("the store failed"))
+}
+
+fn remaining<S: Store>(store: &S, key: &str, limit: &Limit) -> u64 {
+    peek(store, &[key_charge(key, limit, 1)]).outcomes[0].remaining
+}
+
+fn ready_at_us(taken: &Taken, tier: usize) -> u64 {
+    match taken.outcomes[tier].fit {
+        Fit::Later { ready_at_us } => ready_at_us,
+        other => panic!("expected a denial, got {other:?}"),
+    }
+}
+
+fn takes_until_nothing_is_left<S: Store>(store: &S, _clock: &ManualClock) {
+    for (i, limit) in one_of_each().iter().enumerate() {
+        let key = format!("key-{i}");
+        for left in (0..10).rev() {
+            let taken = take_one(store, &key, limit, 1);
+            assert!(taken.admitted, "{limit}");
+            assert_eq!(taken.outcomes[0].remaining, left, "{limit}");
+        }
+        assert!(!take_one(store, &key, limit, 1).admitted, "{limit}");
+    }
+}
+
+/// Everything a peek can tell, at several times to come: equal answers mean equal state.
+fn picture<S: Store>(store: &S, clock: &ManualClock, charges: &[Charge<'_>]) -> Vec<Taken> {
+    let now_us = take(store, &[]).at_us;
+    let picture = [
+        0, 1, 199_999, 200_000, 999_999, 1_000_000, 1_999_999, 2_000_000, 3_999_999,
+    ]
+    .map(|later_us| {
+        clock.set(us(now_us + later_us));
+        peek(store, charges)
+    });
+    clock.set(us(now_us));
+    picture.to_vec()
+}
+
+fn a_denial_changes_nothing_in_any_algorithm<S: Store>(store: &S, clock: &ManualClock) {
+    for (i, limit) in one_of_each().iter().enumerate() {
+        let key = format!("key-{i}");
+        take_one(store, &key, limit, 7);
+        clock.advance(us(300_001));
+        let charges = [key_charge(&key, limit, 1)];
+        let before = picture(store, clock, &charges);
+        for _ in 0..3 {
+            assert!(!take_one(store, &key, limit, 10).admitted, "{limit}");
+        }
+        assert_eq!(before, picture(store, clock, &charges), "{limit}");
+    }
+}
+
+fn a_denial_by_the_last_of_five_tiers_changes_none<S: Store>(store: &S, clock: &ManualClock) {
+    let limits = one_of_each();
+    let narrow = limit("1/s burst 3");
+    for last in 0..5 {
+        let keys: Vec<String> = (0..5).map(|i| format!("{last}-{i}")).collect();
+        let tiers = |cost| -> Vec<Charge<'_>> {
+            (0..5)
+                .map(|i| key_charge(&keys[i], if i == last { &narrow } else { &limits[i] }, cost))
+                .collect()
+        };
+        assert!(take(store, &tiers(2)).admitted);
+        let before = picture(store, clock, &tiers(1));
+        let denied = take(store, &tiers(2));
+        assert!(!denied.admitted);
+        assert!(!denied.outcomes[last].fit.admits());
+        assert_eq!(before, picture(store, clock, &tiers(1)));
+    }
+}
+
+fn retry_after_is_true_to_the_microsecond<S: Store>(store: &S, clock: &ManualClock) {
+    let odd = [
+        limit("3/s burst 7"),
+        limit("7/day burst 3"),
+        limit("999983/day burst 9"),
+        limit("10000000/s burst 5"),
+        limit("1000 per 7001ms sliding_counter"),
+        limit("0.001/s burst 2"),
+    ];
+    for (i, limit) in one_of_each().iter().chain(&odd).enumerate() {
+        for cost in [1, 2, limit.capacity()] {
+            let key = format!("{i}-{cost}");
+            take_one(store, &key, limit, limit.capacity() - 1);
+            clock.advance(us(1_234));
+            take_one(store, &key, limit, 1);
+            let denied = take_one(store, &key, limit, cost);
+            if denied.admitted {
+                continue; // so fast a limit that the room is back already
+            }
+            let ready_at_us = ready_at_us(&denied, 0);
+            clock.set(us(ready_at_us - 1));
+            assert!(
+                !take_one(store, &key, limit, cost).admitted,
+                "{limit}: {cost} too early"
+            );
+            clock.set(us(ready_at_us));
+            assert!(
+                take_one(store, &key, limit, cost).admitted,
+                "{limit}: {cost} on time"
+            );
+        }
+    }
+}
+
+fn retry_after_over_several_tiers_is_the_longest<S: Store>(store: &S, clock: &ManualClock) {
+    let limits = one_of_each();
+    let keys: Vec<String> = (0..5).map(|i| format!("key-{i}")).collect();
+    let tiers: Vec<Charge<'_>> = (0..5)
+        .map(|i| key_charge(&keys[i], &limits[i], 1))
+        .collect();
+    for _ in 0..10 {
+        assert!(take(store, &tiers).admitted);
+    }
+    let denied = take(store, &tiers);
+    let longest = (0..5).map(|tier| ready_at_us(&denied, tier)).max().unwrap();
+    clock.set(us(longest - 1));
+    assert!(!take(store, &tiers).admitted);
+    clock.set(us(longest));
+    assert!(take(store, &tiers).admitted);
+}
+
+fn a_peek_takes_nothing<S: Store>(store: &S, _clock: &ManualClock) {
+    for (i, limit) in one_of_each().iter().enumerate() {
+        let key = format!("key-{i}");
+        take_one(store, &key, limit, 4);
+        for _ in 0..20 {
+            assert_eq!(remaining(store, &key, limit), 6, "{limit}");
+        }
+    }
+}
+
+fn a_cost_of_zero_looks<S: Store>(store: &S, _clock: &ManualClock) {
+    for (i, limit) in one_of_each().iter().enumerate() {
+        let key = format!("key-{i}");
+        take_one(store, &key, limit, 10);
+        let looked = take_one(store, &key, limit, 0);
+        assert!(looked.admitted);
+        assert_eq!(
+            (looked.outcomes[0].fit, looked.outcomes[0].remaining),
+            (Fit::Now, 0)
+        );
+    }
+}
+
+fn a_cost_that_can_never_fit_says_so<S: Store>(store: &S, _clock: &ManualClock) {
+    for (i, limit) in one_of_each().iter().enumerate() {
+        for cost in [11, 4_000_000_001, u64::MAX] {
+            let taken = take_one(store, &format!("key-{i}"), limit, cost);
+            assert!(!taken.admitted);
+            assert_eq!(taken.outcomes[0].fit, Fit::Never, "{limit}");
+            assert_eq!(taken.outcomes[0].remaining, 10, "{limit}");
+        }
+    }
+}
+
+fn a_reset_forgets<S: Store>(store: &S, _clock: &ManualClock) {
+    for (i, limit) in one_of_each().iter().enumerate() {
+        let (key, other) = (format!("key-{i}"), format!("other-{i}"));
+        take_one(store, &key, limit, 10);
+        take_one(store, &other, limit, 10);
+        assert!(run(store.reset(&[Bucket::of_key(key.as_bytes())])).is_ok());
+        assert_eq!(remaining(store, &key, limit), 10, "{limit}");
+        assert_eq!(remaining(store, &other, limit), 0, "{limit}");
+    }
+}
+
+fn a_refund_gives_back_what_was_taken<S: Store>(store: &S, clock: &ManualClock) {
+    for (i, limit) in one_of_each().iter().enumerate() {
+        let key = format!("key-{i}");
+        take_one(store, &key, limit, 3);
+        clock.advance(us(10));
+        let charges = [key_charge(&key, limit, 5)];
+        let before = picture(store, clock, &charges);
+        let taken = take(store, &charges);
+        assert!(run(store.refund(&charges, taken.at_us)).is_ok());
+        assert_eq!(before, picture(store, clock, &charges), "{limit}");
+    }
+}
+
+fn a_refund_never_gives_back_what_others_used<S: Store>(store: &S, clock: &ManualClock) {
+    for (i, limit) in one_of_each().iter().enumerate() {
+        let key = format!("key-{i}");
+        let charges = [key_charge(&key, limit, 10)];
+        let taken = take(store, &charges);
+        // Long enough that all of it is back anyway, and somebody else has used some.
+        clock.advance(us(4_000_000));
+        take_one(store, &key, limit, 6);
+        assert!(run(store.refund(&charges, taken.at_us)).is_ok());
+        assert_eq!(remaining(store, &key, limit), 4, "{limit}");
+    }
+}
+
+fn a_changed_limit_keeps_what_was_used<S: Store>(store: &S, _clock: &ManualClock) {
+    for (i, (before, after)) in [
+        ("5/s burst 10", "50/s burst 100"),
+        ("50/s burst 100", "7/day burst 10"),
+        ("5/s queue 10", "1/s queue 50"),
+        ("10 per 1m fixed_window", "25 per 1h fixed_window"),
+        ("10 per 1h fixed_window", "25 per 1m fixed_window"),
+        ("10 per 2s sliding_log", "25 per 20s sliding_log"),
+        ("10 per 1m sliding_counter", "25 per 2m sliding_counter"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let (key, before, after) = (format!("key-{i}"), limit(before), limit(after));
+        take_one(store, &key, &before, 8);
+        assert_eq!(
+            remaining(store, &key, &after),
+            after.capacity() - 8,
+            "{before} to {after}"
+        );
+        assert_eq!(remaining(store, &key, &before), before.capacity() - 8);
+    }
+}
+
+fn a_lowered_limit_denies_no_longer_than_one_token_takes<S: Store>(store: &S, clock: &ManualClock) {
+    let (high, low) = (limit("1000/min burst 1000"), limit("10/min burst 10"));
+    take_one(store, "key", &high, 1_000);
+    let denied = take_one(store, "key", &low, 1);
+    assert!(!denied.admitted);
+    assert_eq!(ready_at_us(&denied, 0), NOON_US + 6_000_000);
+    clock.advance(us(6_000_000));
+    assert!(take_one(store, "key", &low, 1).admitted);
+}
+
+fn a_changed_algorithm_keeps_what_was_used<S: Store>(store: &S, _clock: &ManualClock) {
+    let limits = one_of_each();
+    for (i, before) in limits.iter().enumerate() {
+        for (j, after) in limits.iter().enumerate() {
+            let key = format!("{i}-{j}");
+            take_one(store, &key, before, 7);
+            assert_eq!(remaining(store, &key, after), 3, "{before} to {after}");
+            let denied = take_one(store, &key, after, 4);
+            assert!(!denied.admitted, "{before} to {after}");
+            assert_eq!(
+                remaining(store, &key, before),
+                3,
+                "a denial changed {before}"
+            );
+            assert!(
+                take_one(store, &key, after, 3).admitted,
+                "{before} to {after}"
+            );
+            assert_eq!(
+                remaining(store, &key, before),
+                0,
+                "{before} to {after} and back"
+            );
+        }
+    }
+}
+
+fn a_shadow_is_charged_alone_and_never_decides<S: Store>(store: &S, _clock: &ManualClock) {
+    let (wide, narrow) = (limit("1/s burst 10"), limit("1/s burst 2"));
+    let shadow = Charge {
+        shadow: true,
+        ..key_charge("shadow", &narrow, 1)
+    };
+    let tiers = [shadow, key_charge("real", &wide, 1)];
+    for i in 0..10 {
+        let taken = take(store, &tiers);
+        assert!(taken.admitted);
+        assert_eq!(taken.outcomes[0].fit.admits(), i < 2);
+    }
+    // Denied by the real one: the shadow is not charged either.
+    assert!(run(store.reset(&[shadow.bucket])).is_ok());
+    assert!(!take(store, &tiers).admitted);
+    assert_eq!(remaining(store, "shadow", &narrow), 2);
+    // Alone, a shadow admits whatever comes.
+    let alone: Vec<bool> = (0..4).map(|_| take(store, &[shadow]).admitted).collect();
+    assert_eq!(alone, [true; 4]);
+}
+
+fn a_bucket_named_twice_is_charged_for_both<S: Store>(store: &S, _clock: &ManualClock) {
+    for (i, limit) in one_of_each().iter().enumerate() {
+        let key = format!("key-{i}");
+        let twice = [key_charge(&key, limit, 4), key_charge(&key, limit, 3)];
+        assert!(take(store, &twice).admitted);
+        assert_eq!(remaining(store, &key, limit), 3, "{limit}");
+        let denied = take(store, &twice);
+        assert!(!denied.admitted, "{limit}: each fits alone, both do not");
+        assert_eq!(remaining(store, &key, limit), 3, "{limit}");
+    }
+}
+
+fn different_buckets_do_not_touch_each_other<S: Store>(store: &S, _clock: &ManualClock) {
+    let limit = limit("1/s burst 1");
+    let (a, b) = (Name::new("a").unwrap(), Name::new("b").unwrap());
+    let ip = |last| std::net::IpAddr::from([10, 0, 0, last]);
+    let requests = [
+        Request::new(),
+        Request::new().client(""),
+        Request::new().client("x"),
+        Request::new().client("x").route(""),
+        Request::new().client("x").route("y"),
+        Request::new().client("xy"),
+        Request::new().client("x\0y"),
+        Request::new().route("x"),
+        Request::new().method("x"),
+        Request::new().plan("x"),
+        Request::new().attribute(a, "x"),
+        Request::new().attribute(b, "x"),
+        Request::new().ip(ip(1)),
+        Request::new().ip(ip(2)),
+        Request::new().client("\n\0\0\u{1}"),
+    ];
+    let per = [
+        Dimension::Client,
+        Dimension::Route,
+        Dimension::Method,
+        Dimension::Plan,
+        Dimension::Ip,
+        Dimension::Attribute(a),
+        Dimension::Attribute(b),
+    ];
+    for rule in [a, b] {
+        for request in &requests {
+            let charge = Charge {
+                bucket: Bucket::new(rule, &per, request),
+                limit: &limit,
+                cost: 1,
+                shadow: false,
+            };
+            assert!(
+                take(store, &[charge]).admitted,
+                "{rule} {request:?} was used already"
+            );
+            assert!(!take(store, &[charge]).admitted);
+        }
+        // And one for everybody, whoever asks.
+        let everybody = |request| Charge {
+            bucket: Bucket::new(rule, &[], request),
+            limit: &limit,
+            cost: 1,
+            shadow: false,
+        };
+        assert!(take(store, &[everybody(&requests[0])]).admitted);
+        assert!(!take(store, &[everybody(&requests[4])]).admitted);
+    }
+}
+
+fn a_clock_that_goes_back_admits_nothing_more<S: Store>(store: &S, clock: &ManualClock) {
+    for (i, limit) in one_of_each().iter().enumerate() {
+        let key = format!("key-{i}");
+        clock.set(us(NOON_US));
+        let mut admitted = 0;
+        // To and fro over 10 ms a thousand times: time stands still, so one burst and no more than a token.
+        for i in 0..1_000 {
+            clock.set(us(NOON_US + 10_000 * (i % 2)));
+            admitted += u64::from(take_one(store, &key, limit, 1).admitted);
+        }
+        assert_eq!(admitted, 10, "{limit}");
+    }
+}
+
+fn leaky_releases_are_spaced_by_the_rate<S: Store>(store: &S, clock: &ManualClock) {
+    let limit = limit("3000/s queue 5000");
+    let mut releases = Vec::new();
+    for burst in 0..3 {
+        clock.set(us(NOON_US + burst * 1_000_000));
+        for _ in 0..6_000 {
+            let taken = take_one(store, "drivers", &limit, 1);
+            match taken.outcomes[0].fit {
+                Fit::Now => releases.push((taken.at_us, 1)),
+                Fit::Queued { go_at_us } => releases.push((go_at_us, 1)),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(releases.len(), 5_000 + 3_000 + 3_000);
+    let log = tollgate_referee::Log::new(releases);
+    assert_eq!(log.most_in_any_window(1_000_000).admitted, 3_000);
+    assert_eq!(log.most_in_any_window(1_000).admitted, 3);
+}

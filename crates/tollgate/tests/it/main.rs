@@ -1,0 +1,18 @@
+//! The engine's promises, one file each. A new test goes where its promise is:
+//!
+//! - `contract`: what every store must do; runs on each store.
+//! - `reference`: the algorithms against slow models in exact fractions.
+//! - `concurrency`: many threads, with the referee.
+//! - `bounded`: floods of keys.
+//! - `limiter`: rules, tiers, plans, shadows, and what a decision says.
+//! - `regressions`: bugs seen elsewhere, by name.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
+
+mod bounded;
+mod concurrency;
+mod contract;
+mod limiter;
+mod reference;
+mod regressions;
+mod support;

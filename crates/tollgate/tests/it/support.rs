@@ -1,0 +1,65 @@
+//! What the tests share.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tollgate::store::{MemoryConfig, MemoryStore};
+use tollgate::{Clock, Limit, Limiter, ManualClock, Rate};
+
+/// A time with nothing special about it, in the middle of every window.
+pub(crate) const NOON_US: u64 = 1_700_000_029_500_000;
+
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            return value;
+        }
+    }
+}
+
+pub(crate) fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+pub(crate) fn limit(text: &str) -> Limit {
+    text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+pub(crate) fn rate(count: u64, period_us: u64) -> Rate {
+    Rate::new(count, us(period_us)).unwrap()
+}
+
+pub(crate) fn clock() -> ManualClock {
+    ManualClock::at(us(NOON_US))
+}
+
+pub(crate) fn config(clock: &ManualClock) -> MemoryConfig {
+    MemoryConfig {
+        clock: Clock::from(clock),
+        ..MemoryConfig::default()
+    }
+}
+
+pub(crate) fn memory(clock: &ManualClock) -> MemoryStore {
+    MemoryStore::with(config(clock))
+}
+
+pub(crate) fn limiter(clock: &ManualClock) -> Limiter {
+    Limiter::in_memory_with(config(clock))
+}
+
+/// One limit of each algorithm, each with room for ten and back within seconds.
+pub(crate) fn one_of_each() -> [Limit; 5] {
+    [
+        limit("5/s burst 10"),
+        limit("5/s queue 10"),
+        limit("10 per 2s fixed_window"),
+        limit("10 per 2s sliding_log"),
+        limit("10 per 2s sliding_counter"),
+    ]
+}
