@@ -158,24 +158,9 @@ impl Limit {
         }
     }
 
-    /// Whole tokens that fit now.
-    #[inline]
-    pub(crate) fn remaining(&self, state: &State, now_us: u64) -> u64 {
+    fn remaining(&self, state: &State, now_us: u64) -> u64 {
         with_algorithm!(self, state, |algorithm, own| algorithm.remaining(own, now_us),
             else self.remaining(&self.adopt(state), now_us))
-    }
-
-    /// Whether `cost` fits, where [`remaining`](Self::remaining) is known.
-    #[inline]
-    pub(crate) fn fit(&self, state: &State, now_us: u64, cost: u64, remaining: u64) -> Fit {
-        if cost == 0 {
-            return Fit::Now;
-        }
-        if cost > self.capacity() {
-            return Fit::Never;
-        }
-        with_algorithm!(self, state, |algorithm, own| algorithm.fit(own, now_us, cost, remaining),
-            else self.fit(&self.adopt(state), now_us, cost, remaining))
     }
 
     /// Looks at a state, and charges it if the cost fits and `charging`.
@@ -199,18 +184,6 @@ impl Limit {
             }
             look
         })
-    }
-
-    /// Charges what [`fit`](Self::fit) let in. A cost of 0 changes nothing.
-    #[inline]
-    pub(crate) fn charge(&self, state: &mut State, now_us: u64, cost: u64) {
-        if cost == 0 {
-            return;
-        }
-        with_algorithm!(self, &mut *state, |algorithm, own| algorithm.charge(own, now_us, cost), else {
-            *state = self.adopt(state);
-            self.charge(state, now_us, cost);
-        });
     }
 
     pub(crate) fn refund(&self, state: &mut State, now_us: u64, charged_at_us: u64, cost: u64) {
@@ -240,6 +213,9 @@ impl Limit {
 
     fn adopted(&self, at_us: u64, used: u64) -> State {
         let mut own = self.fresh();
+        if used == 0 {
+            return own;
+        }
         match &mut own {
             State::Level(level) => *level = Level::holding(used, at_us),
             State::Window(window) => *window = Window { at_us, used },

@@ -26,7 +26,7 @@ use crate::bucket::Bucket;
 use crate::clock::Clock;
 use crate::name::Name;
 use room::Room;
-use shard::{Ask, Changed, Open, Shard};
+use shard::{Ask, Shard};
 
 /// How a [`MemoryStore`] is set up.
 #[derive(Clone, Debug)]
@@ -89,40 +89,21 @@ const SLOTS_PER_CLEANING: usize = 16;
 #[repr(align(64))]
 struct Line<T>(T);
 
-/// Where a bucket lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Address {
-    shard: usize,
-    fingerprint: u64,
-}
-
-/// Where a charge counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// In its own bucket.
-    Own,
-    /// In its own bucket, which is new and for which room was taken.
-    Taken,
-    /// In a bucket that stands for many keys, as the store is full.
-    Shared,
-}
-
-type Visits = SmallVec<[Visit; 4]>;
 type Locked<'a> = SmallVec<[(usize, MutexGuard<'a, Shard>); 2]>;
+type Stops = SmallVec<[Stop; 4]>;
 
-/// One charge of a request with several, at its bucket. In the order of the locks.
-struct Visit {
+/// A charge at its bucket. A request with several stops at one after the other, in the order of the shards.
+struct Stop {
     /// Which of the charges.
     charge: usize,
+    shard: usize,
+    fingerprint: u64,
     /// Which of the locked shards.
     lock: usize,
-    open: Open,
-    place: Place,
-    /// The earlier visit to the same bucket, if any: its state is the one that counts.
-    twin: Option<usize>,
-    fit: Fit,
-    remaining: u64,
-    charged: bool,
+    /// Where in it; `None` for a key never seen.
+    index: Option<usize>,
+    /// Whether the bucket stands for many keys, as the store is full.
+    shared: bool,
 }
 
 impl MemoryStore {
@@ -189,8 +170,9 @@ impl MemoryStore {
         self.visit_one(charge, true)
     }
 
+    /// The shard of a bucket, and its fingerprint.
     #[inline]
-    fn address(&self, bucket: &Bucket<'_>) -> Address {
+    fn address(&self, bucket: &Bucket<'_>) -> (usize, u64) {
         let mut hasher = (&self.seed).build_hasher();
         let mut parts = bucket.parts();
         let everybody = self.shards.len() - 1;
@@ -207,15 +189,22 @@ impl MemoryStore {
         for part in parts {
             part.hash(&mut hasher);
         }
-        Address {
-            shard,
-            fingerprint: hasher.finish().max(1),
-        }
+        (shard, hasher.finish().max(1))
     }
 
-    /// The bucket that keys of a rule share when a shard is full.
+    /// The bucket that keys of a rule share when the store is full: one in each shard.
     fn shared_fingerprint(&self, rule: Name) -> u64 {
         (&self.seed).hash_one(("shared", rule)).max(1)
+    }
+
+    fn ask<'a>(&self, charge: &Charge<'a>, now_us: u64, charging: bool) -> Ask<'a> {
+        Ask {
+            limit: charge.limit,
+            now_us,
+            cost: charge.cost,
+            charging,
+            max_log_entries: self.max_log_entries,
+        }
     }
 
     /// Looks at the buckets of a request, and charges them if `charging` and all that decide have room.
@@ -235,33 +224,21 @@ impl MemoryStore {
 
     /// One bucket behind one lock: most of all checks.
     fn visit_one(&self, charge: &Charge<'_>, charging: bool) -> (Outcome, u64) {
-        let address = self.address(&charge.bucket);
-        let mut shard = lock(&self.shards[address.shard]);
+        let (number, fingerprint) = self.address(&charge.bucket);
+        let mut shard = lock(&self.shards[number]);
         // Read under the lock, so that the times on a bucket come in order.
         let now_us = self.clock.now_us();
-        let is_time_to_clean = shard.count_take();
-        let ask = Ask {
-            limit: charge.limit,
-            now_us,
-            cost: charge.cost,
-            charging,
-            max_log_entries: self.max_log_entries,
-        };
-        let (look, shared) = match shard.find(address.fingerprint) {
+        let ask = self.ask(charge, now_us, charging);
+        let (look, shared) = match shard.find(fingerprint) {
             Some(index) => (shard.take(index, &ask), false),
-            None => self.visit_new(charge, address, &mut shard, &ask),
+            None => self.visit_new(charge, fingerprint, &mut shard, &ask),
         };
+        let is_time_to_clean = shard.count_take();
         drop(shard);
         if is_time_to_clean {
             self.clean(now_us);
         }
-        let outcome = Outcome {
-            fit: look.fit,
-            remaining: look.remaining,
-            full_at_us: look.empty_at_us.max(now_us),
-            shared,
-        };
-        (outcome, now_us)
+        (outcome(&look, shared, now_us), now_us)
     }
 
     /// A key that is not here. Also says whether it had to share.
@@ -269,53 +246,68 @@ impl MemoryStore {
     fn visit_new(
         &self,
         charge: &Charge<'_>,
-        address: Address,
+        own: u64,
         shard: &mut Shard,
         ask: &Ask<'_>,
     ) -> (Look, bool) {
         if ask.charging {
             self.room.give_back(shard.make_room(1, ask.now_us));
         }
-        let place = self.place_for_new(&charge.bucket, ask.charging);
-        let open = match place {
-            Place::Shared => shard.open(self.shared_fingerprint(charge.bucket.rule()), ask.limit),
-            _ => Open::nothing(address.fingerprint, ask.limit),
+        let (fingerprint, shared) = self.place_for_new(&charge.bucket, own, shard, ask.charging);
+        let look = match shard.find(fingerprint) {
+            Some(index) => shard.take(index, ask),
+            None => shard.look_at_nothing(ask),
         };
-        let is_new = open.is_new();
-        let look = shard.take_open(open, ask);
-        self.settle(place, is_new, look.charged);
-        (look, place == Place::Shared)
+        self.settle(fingerprint, shared, look.charged, shard);
+        (look, shared)
     }
 
-    /// Several buckets: lock and open one shard after the other, decide, charge, and close in reverse, so that what
-    /// everybody wants is locked last and released first.
+    /// Several buckets: lock and find one shard after the other, look at all, then charge all or none.
     fn visit_all(&self, charges: &[Charge<'_>], charging: bool) -> Taken {
-        let mut addresses: SmallVec<[(Address, usize); 4]> = (0..charges.len())
-            .map(|i| (self.address(&charges[i].bucket), i))
-            .collect();
-        addresses.sort_unstable_by_key(|(address, i)| (address.shard, *i));
         let mut locked = Locked::new();
-        let mut visits = self.open_all(charges, &addresses, &mut locked);
-        // Read under the locks, so that the times on a bucket come in order.
+        let mut stops = self.find_all(charges, &mut locked);
+        let (stops, shards) = (stops.as_mut_slice(), locked.as_mut_slice());
         let now_us = self.clock.now_us();
-        if visits.iter().any(|visit| visit.open.is_new()) {
-            visits = self.open_with_new(
-                charges,
-                &mut addresses,
-                visits,
-                &mut locked,
-                charging,
-                now_us,
-            );
+        let any_new = stops.iter().any(|stop| stop.index.is_none());
+        if any_new {
+            self.place_all_new(charges, stops, shards, charging, now_us);
         }
-        fit_all(charges, &mut visits, now_us);
-        let admitted = visits
-            .iter()
-            .all(|visit| charges[visit.charge].shadow || visit.fit.admits());
-        if charging && admitted {
-            charge_all(charges, &mut visits, now_us);
+        let mut admitted = true;
+        let mut outcomes: SmallVec<[Outcome; 4]> = smallvec![NO_OUTCOME; charges.len()];
+        for (i, stop) in stops.iter().enumerate() {
+            let charge = &charges[stop.charge];
+            let mut ask = self.ask(charge, now_us, false);
+            // Those before it on the same bucket must fit as well.
+            ask.cost = ask.cost.saturating_add(cost_before(charges, &stops[..=i]));
+            let look = stop.take(shards, &ask);
+            admitted &= charge.shadow || look.fit.admits();
+            outcomes[stop.charge] = outcome(&look, stop.shared, now_us);
         }
-        let outcomes = self.close_all(charges, visits, locked, now_us);
+        for stop in stops.iter() {
+            let outcome = &mut outcomes[stop.charge];
+            // A shadow that has no room is left alone.
+            let charged = charging && admitted && outcome.fit.admits() && {
+                let look = stop.take(shards, &self.ask(&charges[stop.charge], now_us, true));
+                outcome.remaining = look.remaining;
+                outcome.full_at_us = look.empty_at_us.max(now_us);
+                look.charged
+            };
+            if any_new {
+                self.settle(
+                    stop.fingerprint,
+                    stop.shared,
+                    charged,
+                    &mut shards[stop.lock].1,
+                );
+            }
+        }
+        let is_time_to_clean =
+            (shards.iter_mut()).fold(false, |due, (_, shard)| due | shard.count_take());
+        // The last first: that one everybody wants.
+        while locked.pop().is_some() {}
+        if is_time_to_clean {
+            self.clean(now_us);
+        }
         Taken {
             admitted,
             at_us: now_us,
@@ -323,125 +315,105 @@ impl MemoryStore {
         }
     }
 
-    /// Takes the states of all buckets out of their shards, which it locks if they are not yet; a bucket that occurs
-    /// twice is opened once.
-    fn open_all<'a>(
-        &'a self,
-        charges: &[Charge<'_>],
-        addresses: &[(Address, usize)],
-        locked: &mut Locked<'a>,
-    ) -> Visits {
-        let mut visits = Visits::new();
-        for (address, charge) in addresses {
-            let lock = match locked
-                .iter()
-                .position(|(number, _)| *number == address.shard)
-            {
-                Some(lock) => lock,
-                None => {
-                    locked.push((address.shard, lock(&self.shards[address.shard])));
-                    locked.len() - 1
+    /// Locks all shards a request needs, in ascending order, and finds its buckets.
+    fn find_all<'a>(&'a self, charges: &[Charge<'_>], locked: &mut Locked<'a>) -> Stops {
+        let mut stops: Stops = (charges.iter().enumerate())
+            .map(|(i, charge)| {
+                let (shard, fingerprint) = self.address(&charge.bucket);
+                Stop {
+                    charge: i,
+                    shard,
+                    fingerprint,
+                    lock: 0,
+                    index: None,
+                    shared: false,
                 }
-            };
-            let twin = (visits.iter())
-                .position(|v| v.lock == lock && v.open.fingerprint == address.fingerprint);
-            let limit = charges[*charge].limit;
-            visits.push(Visit {
-                charge: *charge,
-                lock,
-                open: match twin {
-                    Some(_) => Open::nothing(address.fingerprint, limit),
-                    None => locked[lock].1.open(address.fingerprint, limit),
-                },
-                place: Place::Own,
-                twin,
-                fit: Fit::Now,
-                remaining: 0,
-                charged: false,
-            });
+            })
+            .collect();
+        // Tiers are mostly in order already: the subject's first, everybody's last.
+        if !stops.is_sorted_by_key(|stop| stop.shard) {
+            stops.sort_unstable_by_key(|stop| (stop.shard, stop.charge));
         }
-        visits
+        for stop in &mut stops {
+            if locked
+                .last()
+                .is_none_or(|(number, _)| *number != stop.shard)
+            {
+                locked.push((stop.shard, lock(&self.shards[stop.shard])));
+            }
+            stop.lock = locked.len() - 1;
+            stop.index = locked[stop.lock].1.find(stop.fingerprint);
+        }
+        stops
     }
 
-    /// Opens once more where keys are new: room is made for them while nothing is open, and those for which the store
-    /// has no place are sent to the bucket they share.
+    /// Gives every key of a request that is not here its place. Moves slots, so all are found anew.
     #[cold]
-    fn open_with_new<'a>(
-        &'a self,
-        charges: &[Charge<'_>],
-        addresses: &mut [(Address, usize)],
-        visits: Visits,
-        locked: &mut Locked<'a>,
-        charging: bool,
-        now_us: u64,
-    ) -> Visits {
-        let mut places: SmallVec<[Place; 4]> = SmallVec::new();
-        for (visit, (address, charge)) in visits.into_iter().zip(addresses.iter_mut()) {
-            let bucket = &charges[*charge].bucket;
-            let place = match visit.twin {
-                Some(twin) => places[twin],
-                None if visit.open.is_new() => self.place_for_new(bucket, charging),
-                None => Place::Own,
-            };
-            if place == Place::Shared {
-                address.fingerprint = self.shared_fingerprint(bucket.rule());
-            }
-            places.push(place);
-            if visit.twin.is_none() {
-                locked[visit.lock].1.close(visit.open, None);
-            }
-        }
-        if charging {
-            for (_, shard) in locked.iter_mut() {
-                self.room.give_back(shard.make_room(charges.len(), now_us));
-            }
-        }
-        let mut visits = self.open_all(charges, addresses, locked);
-        for (visit, place) in visits.iter_mut().zip(places) {
-            visit.place = place;
-        }
-        visits
-    }
-
-    /// Puts everything back, changed or not, and releases the locks, the last first.
-    fn close_all(
+    fn place_all_new(
         &self,
         charges: &[Charge<'_>],
-        mut visits: Visits,
-        mut locked: Locked<'_>,
+        stops: &mut [Stop],
+        shards: &mut [(usize, MutexGuard<'_, Shard>)],
+        charging: bool,
         now_us: u64,
-    ) -> SmallVec<[Outcome; 4]> {
-        let nothing = Outcome {
-            fit: Fit::Now,
-            remaining: 0,
-            full_at_us: 0,
-            shared: false,
-        };
-        let mut outcomes: SmallVec<[Outcome; 4]> = smallvec![nothing; charges.len()];
-        let mut is_time_to_clean = false;
-        while let Some(visit) = visits.pop() {
-            let bucket = visit.twin.map_or(&visit, |twin| &visits[twin]);
-            let empty_at_us = charges[visit.charge].limit.empty_at_us(&bucket.open.state);
-            outcomes[visit.charge] = Outcome {
-                fit: visit.fit,
-                remaining: bucket.remaining,
-                full_at_us: empty_at_us.max(now_us),
-                shared: visit.place == Place::Shared,
+    ) {
+        if charging {
+            for (_, shard) in shards.iter_mut() {
+                self.room.give_back(shard.make_room(stops.len(), now_us));
+            }
+        }
+        for stop in stops.iter_mut() {
+            let (bucket, shard) = (&charges[stop.charge].bucket, &mut shards[stop.lock].1);
+            if shard.find(stop.fingerprint).is_none() {
+                (stop.fingerprint, stop.shared) =
+                    self.place_for_new(bucket, stop.fingerprint, shard, charging);
+            }
+        }
+        for stop in stops.iter_mut() {
+            stop.index = shards[stop.lock].1.find(stop.fingerprint);
+        }
+    }
+
+    /// Where a key goes that is not here: into a slot of its own, or into one that is shared where there is no room.
+    /// What is everybody's always has its own: there is one per rule. Without charging, nothing is added.
+    fn place_for_new(
+        &self,
+        bucket: &Bucket<'_>,
+        own: u64,
+        shard: &mut Shard,
+        charging: bool,
+    ) -> (u64, bool) {
+        if !charging {
+            return match self.room.is_full() && !bucket.is_everybodys() {
+                true => (self.shared_fingerprint(bucket.rule()), true),
+                false => (own, false),
             };
-            let is_last_here = visits.last().is_none_or(|next| next.lock != visit.lock);
-            if visit.twin.is_none() {
-                self.settle(visit.place, visit.open.is_new(), visit.charged);
-                let changed = visit.charged.then_some(self.changed(empty_at_us));
-                locked[visit.lock].1.close(visit.open, changed);
-            }
-            if is_last_here && let Some((_, mut shard)) = locked.pop() {
-                is_time_to_clean |= shard.count_take();
-            }
         }
-        if is_time_to_clean {
-            self.clean(now_us);
+        if bucket.is_everybodys() {
+            self.room.take_anyway();
+            shard.insert_blank(own);
+            return (own, false);
         }
-        outcomes
+        if self.room.take() {
+            shard.insert_blank(own);
+            return (own, false);
+        }
+        let shared = self.shared_fingerprint(bucket.rule());
+        if shard.find(shared).is_none() {
+            self.room.take_anyway();
+            shard.insert_blank(shared);
+        }
+        (shared, true)
+    }
+
+    /// Keeps the books after a key was new: counts the sharing, and frees a slot that was not used after all.
+    fn settle(&self, fingerprint: u64, shared: bool, charged: bool, shard: &mut Shard) {
+        if shared && charged {
+            self.shared.fetch_add(1, Ordering::Relaxed);
+        }
+        if !charged && shard.remove_blank(fingerprint) {
+            self.room.give_back(1);
+        }
     }
 
     /// Clears a few slots that say nothing any more, in one shard after the other, so that those nobody asks for are
@@ -453,81 +425,44 @@ impl MemoryStore {
             self.room.give_back(shard.sweep(SLOTS_PER_CLEANING, now_us));
         }
     }
+}
 
-    /// Where a key goes that is not here. What is everybody's always has its place: there is one per rule.
-    fn place_for_new(&self, bucket: &Bucket<'_>, charging: bool) -> Place {
-        if !charging {
-            return match self.room.is_full() && !bucket.is_everybodys() {
-                true => Place::Shared,
-                false => Place::Own,
-            };
-        }
-        if bucket.is_everybodys() {
-            self.room.take_anyway();
-            return Place::Taken;
-        }
-        match self.room.take() {
-            true => Place::Taken,
-            false => Place::Shared,
-        }
+const NO_OUTCOME: Outcome = Outcome {
+    fit: Fit::Now,
+    remaining: 0,
+    full_at_us: 0,
+    shared: false,
+};
+
+#[inline]
+fn outcome(look: &Look, shared: bool, now_us: u64) -> Outcome {
+    Outcome {
+        fit: look.fit,
+        remaining: look.remaining,
+        full_at_us: look.empty_at_us.max(now_us),
+        shared,
     }
+}
 
-    fn changed(&self, empty_at_us: u64) -> Changed {
-        Changed {
-            empty_at_us,
-            max_log_entries: self.max_log_entries,
-        }
-    }
-
-    /// Keeps the books once it is known whether the place was used.
-    fn settle(&self, place: Place, is_new: bool, charged: bool) {
-        match place {
-            Place::Taken if !charged => self.room.give_back(1),
-            Place::Shared if charged => {
-                self.shared.fetch_add(1, Ordering::Relaxed);
-                if is_new {
-                    self.room.take_anyway();
-                }
-            }
-            _ => {}
+impl Stop {
+    /// Looks at the bucket, and charges it if that is asked and fits.
+    fn take(&self, shards: &mut [(usize, MutexGuard<'_, Shard>)], ask: &Ask<'_>) -> Look {
+        let shard = &mut shards[self.lock].1;
+        match self.index {
+            Some(index) => shard.take(index, ask),
+            None => shard.look_at_nothing(ask),
         }
     }
 }
 
-/// Whether each charge fits, together with those before it on the same bucket.
-fn fit_all(charges: &[Charge<'_>], visits: &mut [Visit], now_us: u64) {
-    for i in 0..visits.len() {
-        let charge = &charges[visits[i].charge];
-        let bucket = visits[i].twin.unwrap_or(i);
-        let before = (visits[bucket..i].iter().enumerate())
-            .filter(|(j, visit)| visit.twin.unwrap_or(bucket + j) == bucket)
-            .fold(0_u64, |sum, (_, visit)| {
-                sum.saturating_add(charges[visit.charge].cost)
-            });
-        let cost = match charge.cost {
-            0 => 0,
-            cost => cost.saturating_add(before),
-        };
-        let state = &visits[bucket].open.state;
-        let remaining = charge.limit.remaining(state, now_us);
-        visits[i].fit = charge.limit.fit(state, now_us, cost, remaining);
-        visits[i].remaining = remaining;
-    }
-}
-
-/// Charges every bucket that decides, and each shadow that has room.
-fn charge_all(charges: &[Charge<'_>], visits: &mut [Visit], now_us: u64) {
-    for i in 0..visits.len() {
-        let charge = &charges[visits[i].charge];
-        if charge.cost > 0 && visits[i].fit.admits() {
-            let bucket = visits[i].twin.unwrap_or(i);
-            let bucket = &mut visits[bucket];
-            charge
-                .limit
-                .charge(&mut bucket.open.state, now_us, charge.cost);
-            bucket.remaining -= charge.cost;
-            bucket.charged = true;
-        }
+/// What the stops before the last one want of the same bucket; nothing matters to a charge that costs nothing.
+fn cost_before(charges: &[Charge<'_>], stops: &[Stop]) -> u64 {
+    match stops {
+        [before @ .., last] if charges[last.charge].cost > 0 => before
+            .iter()
+            .filter(|stop| (stop.lock, stop.fingerprint) == (last.lock, last.fingerprint))
+            .fold(0, |sum, stop| sum.saturating_add(charges[stop.charge].cost)),
+        _ => 0,
     }
 }
 
@@ -555,25 +490,20 @@ impl Store for MemoryStore {
 
     async fn refund(&self, charges: &[Charge<'_>], charged_at_us: u64) -> Result<(), Infallible> {
         for charge in charges {
-            let address = self.address(&charge.bucket);
-            let mut shard = lock(&self.shards[address.shard]);
-            let mut open = shard.open(address.fingerprint, charge.limit);
-            if open.is_new() {
-                continue;
+            let (number, fingerprint) = self.address(&charge.bucket);
+            let mut shard = lock(&self.shards[number]);
+            if let Some(index) = shard.find(fingerprint) {
+                let ask = self.ask(charge, self.clock.now_us(), true);
+                shard.refund(index, &ask, charged_at_us);
             }
-            let now_us = self.clock.now_us();
-            let limit = charge.limit;
-            limit.refund(&mut open.state, now_us, charged_at_us, charge.cost);
-            let empty_at_us = limit.empty_at_us(&open.state);
-            shard.close(open, Some(self.changed(empty_at_us)));
         }
         Ok(())
     }
 
     async fn reset(&self, buckets: &[Bucket<'_>]) -> Result<(), Infallible> {
         for bucket in buckets {
-            let address = self.address(bucket);
-            let gone = lock(&self.shards[address.shard]).remove(address.fingerprint);
+            let (number, fingerprint) = self.address(bucket);
+            let gone = lock(&self.shards[number]).remove(fingerprint);
             self.room.give_back(usize::from(gone));
         }
         Ok(())

@@ -20,27 +20,16 @@ pub(super) struct Shard {
     logs: Box<Logs>,
 }
 
-/// A bucket taken out of its shard to be looked at and perhaps charged.
-pub(super) struct Open {
-    pub(super) fingerprint: u64,
-    /// Where its slot is; `None` for a key never seen.
-    index: Option<usize>,
-    pub(super) state: State,
-}
-
-impl Open {
-    /// A key never seen.
-    pub(super) fn nothing(fingerprint: u64, limit: &Limit) -> Self {
-        Self {
-            fingerprint,
-            index: None,
-            state: limit.fresh(),
-        }
-    }
-
-    pub(super) fn is_new(&self) -> bool {
-        self.index.is_none()
-    }
+/// What is asked of one bucket.
+#[derive(Clone, Copy)]
+pub(super) struct Ask<'a> {
+    pub(super) limit: &'a Limit,
+    pub(super) now_us: u64,
+    pub(super) cost: u64,
+    /// Whether to charge what fits, or only to look.
+    pub(super) charging: bool,
+    /// The most entries in all logs of this shard.
+    pub(super) max_log_entries: usize,
 }
 
 impl Shard {
@@ -87,55 +76,62 @@ impl Shard {
         self.table.find(fingerprint)
     }
 
-    /// Looks at the bucket at `index`, and charges it if the cost fits and `charging`.
-    #[inline(always)]
+    /// Adds a key that is not here, with nothing used; [room](Self::make_room) must have been made.
+    pub(super) fn insert_blank(&mut self, fingerprint: u64) {
+        self.table.insert(Slot::new(fingerprint));
+    }
+
+    /// Forgets a key if nothing was ever used of it; says whether.
+    pub(super) fn remove_blank(&mut self, fingerprint: u64) -> bool {
+        match self.table.find(fingerprint) {
+            Some(index) if self.table.slot(index).is_blank() => self.remove(fingerprint),
+            _ => false,
+        }
+    }
+
+    /// Looks at the bucket at `index`, and charges it if the cost fits and that is wanted.
+    #[inline]
     pub(super) fn take(&mut self, index: usize, ask: &Ask<'_>) -> Look {
+        let slot = self.table.slot_mut(index);
         // The default algorithm is most of all checks: changed where it lies, in registers.
         if let Some(bucket) = ask.limit.as_token_bucket()
-            && let Some(mut level) = self.table.slot(index).level()
+            && let Some(mut level) = slot.level()
             && ask.cost <= bucket.capacity()
         {
             let look = bucket.take(&mut level, ask.now_us, ask.cost, ask.charging);
             if look.charged {
-                let slot = self.table.slot_mut(index);
                 slot.write_level(level, look.empty_at_us);
             }
             return look;
         }
-        let open = Open {
-            fingerprint: self.table.slot(index).fingerprint,
-            index: Some(index),
-            state: self.read(index, ask.limit),
-        };
-        self.take_open(open, ask)
+        self.take_any(index, ask)
     }
 
-    /// The same for a bucket that is open, which closes it.
-    pub(super) fn take_open(&mut self, mut open: Open, ask: &Ask<'_>) -> Look {
-        let limit = ask.limit;
-        let look = limit.take(&mut open.state, ask.now_us, ask.cost, ask.charging);
-        let changed = Changed {
-            empty_at_us: look.empty_at_us,
-            max_log_entries: ask.max_log_entries,
-        };
-        self.close(open, look.charged.then_some(changed));
+    fn take_any(&mut self, index: usize, ask: &Ask<'_>) -> Look {
+        let mut state = self.read(index, ask.limit);
+        let look = (ask.limit).take(&mut state, ask.now_us, ask.cost, ask.charging);
+        match look.charged {
+            true => self.write(index, state, look.empty_at_us, ask.max_log_entries),
+            false => self.put_back(index, state),
+        }
         look
     }
 
-    /// What was used under this fingerprint. Must be [closed](Self::close) before the lock is released.
-    #[inline]
-    pub(super) fn open(&mut self, fingerprint: u64, limit: &Limit) -> Open {
-        match self.table.find(fingerprint) {
-            None => Open::nothing(fingerprint, limit),
-            Some(index) => Open {
-                fingerprint,
-                index: Some(index),
-                state: self.read(index, limit),
-            },
-        }
+    /// What [`take`](Self::take) would say of a key that is not here.
+    pub(super) fn look_at_nothing(&self, ask: &Ask<'_>) -> Look {
+        let mut fresh = ask.limit.fresh();
+        (ask.limit).take(&mut fresh, ask.now_us, ask.cost, false)
     }
 
-    #[inline]
+    /// Takes back a cost that was charged at `charged_at_us`.
+    pub(super) fn refund(&mut self, index: usize, ask: &Ask<'_>, charged_at_us: u64) {
+        let mut state = self.read(index, ask.limit);
+        (ask.limit).refund(&mut state, ask.now_us, charged_at_us, ask.cost);
+        let empty_at_us = ask.limit.empty_at_us(&state);
+        self.write(index, state, empty_at_us, ask.max_log_entries);
+    }
+
+    /// The state of a slot, in the form this limit keeps. A log is taken out, to be written or put back.
     fn read(&mut self, index: usize, limit: &Limit) -> State {
         match self.table.slot(index).content() {
             Content::State(state) => state,
@@ -150,42 +146,29 @@ impl Shard {
         }
     }
 
-    /// Keeps a state that was changed, with what is needed for that; without, puts it back as it was.
-    #[inline]
-    pub(super) fn close(&mut self, open: Open, changed: Option<Changed>) {
-        match (changed, open.index, open.state) {
-            (Some(changed), Some(index), state) => self.write(index, state, changed),
-            (Some(changed), None, state) => {
-                let index = self.table.insert(Slot::new(open.fingerprint));
-                self.write(index, state, changed);
-            }
-            (None, Some(index), State::Log(log)) => {
-                if let Some(place) = self.table.slot(index).log_place() {
-                    self.logs.put(place, log);
-                }
-            }
-            (None, _, _) => {}
+    fn put_back(&mut self, index: usize, state: State) {
+        if let (State::Log(log), Some(place)) = (state, self.table.slot(index).log_place()) {
+            self.logs.put(place, log);
         }
     }
 
-    #[inline]
-    fn write(&mut self, index: usize, state: State, changed: Changed) {
+    fn write(&mut self, index: usize, state: State, empty_at_us: u64, max_log_entries: usize) {
         let slot = self.table.slot_mut(index);
         let old_place = slot.log_place();
         match state {
             State::Log(mut log) => {
-                if self.logs.entries() + log.len() > changed.max_log_entries {
+                if self.logs.entries() + log.len() > max_log_entries {
                     log.merge_newest();
                 }
                 let place = old_place.unwrap_or_else(|| self.logs.new_place());
-                slot.write_log(place, log.last_us(), changed.empty_at_us);
+                slot.write_log(place, log.last_us(), empty_at_us);
                 self.logs.put(place, log);
             }
             small => {
                 if let Some(place) = old_place {
                     self.logs.forget(place);
                 }
-                slot.write(&small, changed.empty_at_us);
+                slot.write(&small, empty_at_us);
             }
         }
     }
@@ -220,24 +203,4 @@ impl Shard {
             .filter(|slot| slot.stamp.expires_at_us() > now_us)
             .count()
     }
-}
-
-/// What is asked of one bucket.
-#[derive(Clone, Copy)]
-pub(super) struct Ask<'a> {
-    pub(super) limit: &'a Limit,
-    pub(super) now_us: u64,
-    pub(super) cost: u64,
-    pub(super) charging: bool,
-    /// The most entries in all logs of this shard.
-    pub(super) max_log_entries: usize,
-}
-
-/// What is needed to keep a state that was changed.
-#[derive(Clone, Copy)]
-pub(super) struct Changed {
-    /// From when on it says nothing.
-    pub(super) empty_at_us: u64,
-    /// The most entries in all logs of this shard.
-    pub(super) max_log_entries: usize,
 }

@@ -28,6 +28,11 @@ impl Slot {
         self.fingerprint == 0
     }
 
+    /// Whether nothing was ever written to it.
+    pub(super) fn is_blank(&self) -> bool {
+        self.stamp == Stamp::default() && self.word == 0
+    }
+
     #[inline]
     pub(super) fn content(&self) -> Content {
         let (at_us, word) = (self.stamp.at_us(), self.word);
