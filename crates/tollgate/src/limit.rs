@@ -56,7 +56,7 @@ pub(crate) enum Kind {
     SlidingCounter(SlidingCounter),
 }
 
-/// The five algorithms. `docs/algorithms.md` shows what each promises.
+/// The five algorithms. `docs/guarantees.md` says what each promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {

@@ -78,11 +78,12 @@ pub struct MemoryStore {
     seed: Seed,
     clock: Clock,
     shared: AtomicU64,
-    next_to_clean: AtomicUsize,
+    /// Written now and then, so apart from what is read all the time.
+    next_to_clean: Line<AtomicUsize>,
 }
 
-/// Slots to look at every 64 takes: each is seen again after four times as many takes as there are slots.
-const SLOTS_PER_CLEANING: usize = 16;
+/// Slots to look at every 64 takes: each is seen again after eight times as many takes as there are slots.
+const SLOTS_PER_CLEANING: usize = 8;
 
 /// On a cache line of its own: neighbours' locks do not slow each other.
 #[derive(Debug)]
@@ -127,7 +128,7 @@ impl MemoryStore {
             seed: Seed::random(),
             clock: config.clock,
             shared: AtomicU64::new(0),
-            next_to_clean: AtomicUsize::new(0),
+            next_to_clean: Line(AtomicUsize::new(0)),
         }
     }
 
@@ -183,7 +184,8 @@ impl MemoryStore {
                 usize::try_from(hasher.finish() & (everybody as u64 - 1)).unwrap_or(0)
             }
         };
-        if bucket.rule() != Name::NONE {
+        // A bare key has no rule, and nothing else has its dimension.
+        if !bucket.rule().is_none() {
             bucket.rule().hash(&mut hasher);
         }
         for part in parts {
@@ -266,11 +268,11 @@ impl MemoryStore {
     fn visit_all(&self, charges: &[Charge<'_>], charging: bool) -> Taken {
         let mut locked = Locked::new();
         let mut stops = self.find_all(charges, &mut locked);
-        let (stops, shards) = (stops.as_mut_slice(), locked.as_mut_slice());
+        let stops = stops.as_mut_slice();
         let now_us = self.clock.now_us();
         let any_new = stops.iter().any(|stop| stop.index.is_none());
         if any_new {
-            self.place_all_new(charges, stops, shards, charging, now_us);
+            self.place_all_new(charges, stops, &mut locked, charging, now_us);
         }
         let mut admitted = true;
         let mut outcomes: SmallVec<[Outcome; 4]> = smallvec![NO_OUTCOME; charges.len()];
@@ -279,32 +281,32 @@ impl MemoryStore {
             let mut ask = self.ask(charge, now_us, false);
             // Those before it on the same bucket must fit as well.
             ask.cost = ask.cost.saturating_add(cost_before(charges, &stops[..=i]));
-            let look = stop.take(shards, &ask);
+            let look = stop.take(&mut locked, &ask);
             admitted &= charge.shadow || look.fit.admits();
             outcomes[stop.charge] = outcome(&look, stop.shared, now_us);
         }
-        for stop in stops.iter() {
+        let mut is_time_to_clean = false;
+        // The last shard first, and out: that one everybody wants.
+        for stop in stops.iter().rev() {
+            is_time_to_clean |= release_beyond(&mut locked, stop.lock);
             let outcome = &mut outcomes[stop.charge];
             // A shadow that has no room is left alone.
             let charged = charging && admitted && outcome.fit.admits() && {
-                let look = stop.take(shards, &self.ask(&charges[stop.charge], now_us, true));
+                let ask = self.ask(&charges[stop.charge], now_us, true);
+                let look = stop.take(&mut locked, &ask);
                 outcome.remaining = look.remaining;
                 outcome.full_at_us = look.empty_at_us.max(now_us);
                 look.charged
             };
             if any_new {
-                self.settle(
-                    stop.fingerprint,
-                    stop.shared,
-                    charged,
-                    &mut shards[stop.lock].1,
-                );
+                let shard = &mut locked[stop.lock].1;
+                self.settle(stop.fingerprint, stop.shared, charged, shard);
             }
         }
-        let is_time_to_clean =
-            (shards.iter_mut()).fold(false, |due, (_, shard)| due | shard.count_take());
-        // The last first: that one everybody wants.
-        while locked.pop().is_some() {}
+        if let Some((_, shard)) = locked.first_mut() {
+            is_time_to_clean |= shard.count_take();
+        }
+        drop(locked);
         if is_time_to_clean {
             self.clean(now_us);
         }
@@ -420,7 +422,7 @@ impl MemoryStore {
     /// cleaned as well. Never waits for a lock.
     #[cold]
     fn clean(&self, now_us: u64) {
-        let number = self.next_to_clean.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+        let number = self.next_to_clean.0.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         if let Ok(mut shard) = self.shards[number].0.try_lock() {
             self.room.give_back(shard.sweep(SLOTS_PER_CLEANING, now_us));
         }
@@ -453,6 +455,17 @@ impl Stop {
             None => shard.look_at_nothing(ask),
         }
     }
+}
+
+/// Releases the locks behind the one with this number; says whether it is time to clean.
+fn release_beyond(locked: &mut Locked<'_>, last: usize) -> bool {
+    let mut is_time_to_clean = false;
+    while locked.len() > last + 1 {
+        if let Some((_, mut shard)) = locked.pop() {
+            is_time_to_clean |= shard.count_take();
+        }
+    }
+    is_time_to_clean
 }
 
 /// What the stops before the last one want of the same bucket; nothing matters to a charge that costs nothing.

@@ -102,7 +102,7 @@ fn a_quiet_store_gives_its_memory_back() {
     assert!(limiter.stats().slots >= 100_000);
     clock.advance(us(60_000_000));
     // One client goes on; the takes alone clean up.
-    for i in 0..2_000_000_u32 {
+    for i in 0..4_000_000_u32 {
         run(limiter.check((i % 512).to_be_bytes(), &limit, 1));
     }
     let stats = limiter.stats();

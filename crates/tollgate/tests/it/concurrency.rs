@@ -180,7 +180,7 @@ fn the_referee_finds_no_excess_under_real_time() {
         (
             limit("100 per 20ms sliding_counter"),
             Bound::AnyWindow {
-                limit: 200,
+                limit: 199,
                 window_us: 20_000,
             },
         ),

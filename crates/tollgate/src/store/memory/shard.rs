@@ -90,7 +90,7 @@ impl Shard {
     }
 
     /// Looks at the bucket at `index`, and charges it if the cost fits and that is wanted.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, index: usize, ask: &Ask<'_>) -> Look {
         let slot = self.table.slot_mut(index);
         // The default algorithm is most of all checks: changed where it lies, in registers.

@@ -1,0 +1,52 @@
+# Tollgate. `make` lists what there is.
+.DEFAULT_GOAL := help
+SHELL := bash
+
+# What building and testing need beside a Rust toolchain: command:package.
+NEEDS := cc:gcc
+NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+
+.PHONY: help run test check needs fmt bench-engine clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+run: needs ## see five algorithms meet the same traffic: a table, and a chart in simulation/
+	@cargo build --release --quiet --package tollgate-server
+	@for scenario in boundary burst-idle surge drivers; do \
+	   target/release/tollgate simulate $$scenario --out simulation/$$scenario || exit 1; echo; \
+	 done
+	@echo "Try your own: target/release/tollgate simulate --help"
+
+test: needs check ## everything: format, lints, docs and all tests
+	@echo "== tests"
+ifeq ($(NEXTEST),yes)
+	cargo nextest run --workspace --no-fail-fast
+else
+	cargo test --workspace --lib --bins --tests --no-fail-fast
+endif
+	@echo "== examples in the documentation"
+	cargo test --workspace --doc
+	@echo "== every interleaving of what is lock-free"
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --package tollgate --lib --release loom_tests
+
+check: needs
+	@echo "== format"
+	cargo fmt --all --check
+	@echo "== lints"
+	cargo clippy --workspace --all-targets -- --deny warnings
+	@echo "== docs"
+	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --document-private-items
+
+needs:
+	@tools/need $(NEEDS)
+
+fmt: ## format the code
+	cargo fmt --all
+
+bench-engine: needs ## checks per second beside governor, in one run (about a minute)
+	cargo bench --package tollgate --bench engine
+
+clean: ## remove what was built and written
+	cargo clean
+	rm -rf simulation
