@@ -28,6 +28,11 @@ mod request;
 mod rule;
 pub mod store;
 
+// The examples in the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 pub use bucket::{Bucket, Dimension, Part};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Source, Tier, Verdict};

@@ -14,10 +14,10 @@ mod table;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::{SmallVec, smallvec};
 
 use super::{Charge, Fit, Outcome, Store, Taken};
@@ -144,7 +144,7 @@ impl MemoryStore {
             shared: self.shared.load(Ordering::Relaxed),
         };
         for shard in &self.shards {
-            let shard = lock(shard);
+            let shard = shard.0.lock();
             stats.keys += shard.keys();
             stats.live_keys += shard.live_keys(now_us);
             stats.log_entries += shard.log_entries();
@@ -157,7 +157,7 @@ impl MemoryStore {
     pub fn sweep(&self) {
         let now_us = self.clock.now_us();
         for shard in &self.shards {
-            let mut shard = lock(shard);
+            let mut shard = shard.0.lock();
             // Twice round: once to remove, once to give back the memory.
             for _ in 0..2 {
                 let slots = shard.slots() + shard.keys() + 1;
@@ -227,7 +227,7 @@ impl MemoryStore {
     /// One bucket behind one lock: most of all checks.
     fn visit_one(&self, charge: &Charge<'_>, charging: bool) -> (Outcome, u64) {
         let (number, fingerprint) = self.address(&charge.bucket);
-        let mut shard = lock(&self.shards[number]);
+        let mut shard = self.shards[number].0.lock();
         // Read under the lock, so that the times on a bucket come in order.
         let now_us = self.clock.now_us();
         let ask = self.ask(charge, now_us, charging);
@@ -341,7 +341,7 @@ impl MemoryStore {
                 .last()
                 .is_none_or(|(number, _)| *number != stop.shard)
             {
-                locked.push((stop.shard, lock(&self.shards[stop.shard])));
+                locked.push((stop.shard, self.shards[stop.shard].0.lock()));
             }
             stop.lock = locked.len() - 1;
             stop.index = locked[stop.lock].1.find(stop.fingerprint);
@@ -423,7 +423,7 @@ impl MemoryStore {
     #[cold]
     fn clean(&self, now_us: u64) {
         let number = self.next_to_clean.0.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-        if let Ok(mut shard) = self.shards[number].0.try_lock() {
+        if let Some(mut shard) = self.shards[number].0.try_lock() {
             self.room.give_back(shard.sweep(SLOTS_PER_CLEANING, now_us));
         }
     }
@@ -479,11 +479,6 @@ fn cost_before(charges: &[Charge<'_>], stops: &[Stop]) -> u64 {
     }
 }
 
-fn lock(shard: &Line<Mutex<Shard>>) -> MutexGuard<'_, Shard> {
-    // No code panics between two halves of a change, so a poisoned shard is still whole.
-    shard.0.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Default for MemoryStore {
     fn default() -> Self {
         Self::new()
@@ -504,7 +499,7 @@ impl Store for MemoryStore {
     async fn refund(&self, charges: &[Charge<'_>], charged_at_us: u64) -> Result<(), Infallible> {
         for charge in charges {
             let (number, fingerprint) = self.address(&charge.bucket);
-            let mut shard = lock(&self.shards[number]);
+            let mut shard = self.shards[number].0.lock();
             if let Some(index) = shard.find(fingerprint) {
                 let ask = self.ask(charge, self.clock.now_us(), true);
                 shard.refund(index, &ask, charged_at_us);
@@ -516,7 +511,7 @@ impl Store for MemoryStore {
     async fn reset(&self, buckets: &[Bucket<'_>]) -> Result<(), Infallible> {
         for bucket in buckets {
             let (number, fingerprint) = self.address(bucket);
-            let gone = lock(&self.shards[number]).remove(fingerprint);
+            let gone = self.shards[number].0.lock().remove(fingerprint);
             self.room.give_back(usize::from(gone));
         }
         Ok(())

@@ -1,0 +1,92 @@
+//! The command line: what can be said, and the help that teaches it.
+//!
+//! It knows names and defaults, and nothing of what the commands do.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use tollgate::Limit;
+
+use crate::simulate::Scenario;
+
+/// An exact rate limiter.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the five algorithms over the same arrivals and compare what each lets through.
+    #[command(long_about = SIMULATE_ABOUT, after_help = SIMULATE_EXAMPLES)]
+    Simulate(SimulateArgs),
+}
+
+const SIMULATE_ABOUT: &str = "\
+Runs token bucket, leaky bucket, fixed window, sliding log and sliding counter over the same arrivals, on a simulated \
+clock, and shows what each lets through: a table here, and a chart as SVG and PNG.
+
+Everything is derived from one limit of N per period with a burst or queue of B: the token bucket gets N per period \
+and bursts of B, the leaky bucket drains N per period from a queue of B, and the windows allow N in each period.";
+
+const SIMULATE_EXAMPLES: &str = "\
+Examples:
+  tollgate simulate                                   two bursts around a full minute
+  tollgate simulate surge --seed 7                    ten times the traffic, other arrivals
+  tollgate simulate drivers --out charts/drivers      writes charts/drivers.svg and .png
+  tollgate simulate boundary --limit \"100/min burst 20\"
+  tollgate simulate --csv access.csv --limit \"50/s burst 100\" --json
+
+A CSV has one request per line: when it came, in seconds since the epoch with decimals (1767610798.25) or in whole \
+milliseconds (1767610798250), and optionally what it costs, a whole number. A first line of names is skipped.
+
+Exit codes: 0 done, 1 a file could not be written, 2 bad input.";
+
+#[derive(Args, Debug)]
+pub(crate) struct SimulateArgs {
+    /// Which arrivals to play.
+    #[arg(value_enum, default_value_t = Scenario::Boundary)]
+    pub(crate) scenario: Scenario,
+
+    /// Play the arrivals of this CSV file instead; "-" reads stdin.
+    #[arg(long, value_name = "FILE", requires = "limit", conflicts_with_all = ["scenario", "seed"])]
+    pub(crate) csv: Option<PathBuf>,
+
+    /// Sort the arrivals of the CSV by time instead of refusing them when they are out of order.
+    #[arg(long, requires = "csv")]
+    pub(crate) sort: bool,
+
+    /// The limit all five are derived from, such as "200/min" or "100/s burst 200"; every scenario has its own.
+    #[arg(long, value_name = "LIMIT")]
+    pub(crate) limit: Option<Limit>,
+
+    /// Another seed for the arrivals of surge and drivers; the same seed gives the same arrivals.
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// Where to write the chart: a directory, or a path with or without .svg or .png. Directories are created.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Write no chart.
+    #[arg(long, conflicts_with = "out")]
+    pub(crate) no_chart: bool,
+
+    /// Print the figures as one JSON document instead of the table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_fits_together() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,270 @@
+//! `tollgate simulate`: the five algorithms over the same arrivals, as a table and a chart.
+//!
+//! From arrivals (`scenario`, `arrivals_csv`) and a limit (`limits`) to what was let through (`run`), counted
+//! (`figures`) and shown (`table`, `report`, `chart`). It uses the engine as any other program would.
+
+mod arrivals_csv;
+mod chart;
+mod figures;
+mod files;
+mod limits;
+mod progress;
+mod random;
+mod reading;
+mod report;
+mod run;
+mod scenario;
+mod table;
+mod text;
+mod traffic;
+
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
+
+use tollgate::{Limit, LimitError};
+
+pub(crate) use scenario::Scenario;
+
+use crate::cli::SimulateArgs;
+use arrivals_csv::CsvError;
+use chart::{Chart, ChartError, Fonts, Panel};
+use figures::Figures;
+use files::WriteError;
+use limits::Limits;
+use progress::Progress;
+use report::{ChartPaths, Report};
+use run::Passage;
+use table::Paint;
+use traffic::Traffic;
+
+/// What each limit let through, counted.
+type Results = [(Limit, Figures)];
+
+/// Runs the command.
+pub(crate) fn simulate(args: &SimulateArgs, out: &mut impl Write) -> Result<(), SimulateError> {
+    let limits = Limits::derived_from(match args.limit {
+        Some(said) => said,
+        None => args.scenario.limit()?,
+    })?;
+    let traffic = match &args.csv {
+        Some(path) => arrivals_csv::read(path, args.sort)?,
+        None => args.scenario.traffic(args.seed),
+    };
+    let passages = play_all(&traffic, &limits)?;
+    let results: Vec<(Limit, Figures)> = (limits.all.iter().zip(&passages))
+        .map(|(limit, passages)| (*limit, Figures::of(&traffic, passages, limits.period)))
+        .collect();
+    let chart = match args.no_chart {
+        true => None,
+        false => Some(write_chart(
+            args.out.as_deref(),
+            &traffic,
+            &limits,
+            &results,
+            &passages,
+        )?),
+    };
+    if args.json {
+        let report = Report::new(&traffic, &limits, &results, chart);
+        serde_json::to_writer_pretty(&mut *out, &report).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        write_text(out, &traffic, &limits, &results, chart.as_ref())?;
+    }
+    Ok(out.flush()?)
+}
+
+fn play_all(traffic: &Traffic, limits: &Limits) -> Result<Vec<Vec<Passage>>, SimulateError> {
+    let decisions = traffic.arrivals.len() * limits.all.len();
+    let mut progress = Progress::of(decisions as u64);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .map_err(SimulateError::Runtime)?;
+    Ok(runtime.block_on(async {
+        let mut passages = Vec::with_capacity(limits.all.len());
+        for limit in &limits.all {
+            passages.push(run::play(limit, &traffic.arrivals, &mut progress).await);
+        }
+        passages
+    }))
+}
+
+fn write_text(
+    out: &mut impl Write,
+    traffic: &Traffic,
+    limits: &Limits,
+    results: &Results,
+    chart: Option<&ChartPaths>,
+) -> io::Result<()> {
+    let coloured =
+        io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+    let paint = if coloured { Paint::Ansi } else { Paint::Plain };
+    writeln!(out, "{}", paint.bold(&format!("{}.", traffic.shows)))?;
+    writeln!(out, "{}\n", paint.dim(&format!("limit: {}", limits.said)))?;
+    table::write(out, paint, limits, results)?;
+    writeln!(out)?;
+    for sentence in reading::reading(traffic.scenario, limits, results) {
+        writeln!(out, "{}", text::wrapped(&sentence, 100))?;
+    }
+    if let Some(ChartPaths { svg, png }) = chart {
+        writeln!(out, "\nchart: {} and {}", svg.display(), png.display())?;
+    }
+    Ok(())
+}
+
+fn write_chart(
+    out: Option<&Path>,
+    traffic: &Traffic,
+    limits: &Limits,
+    results: &Results,
+    passages: &[Vec<Passage>],
+) -> Result<ChartPaths, SimulateError> {
+    let panels = (results.iter().zip(passages))
+        .map(|((limit, figures), passages)| Panel {
+            limit,
+            figures,
+            passages,
+        })
+        .collect();
+    let fonts = Fonts::embedded()?;
+    let drawing = Chart {
+        traffic,
+        limits,
+        panels,
+    }
+    .draw(&fonts);
+    let paths = chart_paths(out, &traffic.name);
+    let png = drawing.to_png(&fonts)?;
+    files::write_all(&[
+        (&paths.svg, drawing.to_svg().as_bytes()),
+        (&paths.png, &png),
+    ])?;
+    Ok(paths)
+}
+
+/// Both files from what the user said: a directory, or a path with or without an ending.
+fn chart_paths(out: Option<&Path>, name: &str) -> ChartPaths {
+    let default = format!("simulation-{name}");
+    let path = match out {
+        None => PathBuf::from(default),
+        Some(path) if path.is_dir() || path.as_os_str().to_string_lossy().ends_with('/') => {
+            path.join(default)
+        }
+        Some(path) => path.to_owned(),
+    };
+    let stem = match path.extension() {
+        Some(ending) if ending == "svg" || ending == "png" => path.with_extension(""),
+        _ => path,
+    };
+    // Not `with_extension`: "v1.2" is a name, not a file with the ending "2".
+    let with = |ending: &str| {
+        let mut path = stem.clone().into_os_string();
+        path.push(ending);
+        PathBuf::from(path)
+    };
+    ChartPaths {
+        svg: with(".svg"),
+        png: with(".png"),
+    }
+}
+
+/// Why there is no result.
+#[derive(Debug)]
+pub(crate) enum SimulateError {
+    /// The limit does not work for one of the five.
+    Limit(LimitError),
+    /// The arrivals could not be read.
+    Csv(CsvError),
+    /// There was no way to run it.
+    Runtime(io::Error),
+    /// The chart could not be drawn.
+    Chart(ChartError),
+    /// The chart could not be written.
+    Write(WriteError),
+    /// The output could not be printed.
+    Output(io::Error),
+}
+
+impl SimulateError {
+    /// Bad input is 2, as for the command line itself; everything else is 1.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Limit(_) | Self::Csv(_) => 2,
+            Self::Runtime(_) | Self::Chart(_) | Self::Write(_) | Self::Output(_) => 1,
+        }
+    }
+
+    /// Whoever read the output has seen enough (`| head`): no error.
+    pub(crate) fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl fmt::Display for SimulateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit(error) => write!(
+                f,
+                "the limit does not work for all five algorithms: {error}"
+            ),
+            Self::Csv(error) => error.fmt(f),
+            Self::Runtime(error) => write!(f, "cannot start the simulation: {error}"),
+            Self::Chart(error) => error.fmt(f),
+            Self::Write(error) => error.fmt(f),
+            Self::Output(error) => write!(f, "cannot print the result: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SimulateError {}
+
+impl From<LimitError> for SimulateError {
+    fn from(error: LimitError) -> Self {
+        Self::Limit(error)
+    }
+}
+
+impl From<CsvError> for SimulateError {
+    fn from(error: CsvError) -> Self {
+        Self::Csv(error)
+    }
+}
+
+impl From<ChartError> for SimulateError {
+    fn from(error: ChartError) -> Self {
+        Self::Chart(error)
+    }
+}
+
+impl From<WriteError> for SimulateError {
+    fn from(error: WriteError) -> Self {
+        Self::Write(error)
+    }
+}
+
+impl From<io::Error> for SimulateError {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chart_goes_where_it_is_told() {
+        let paths = |out: Option<&str>| {
+            let ChartPaths { svg, png } = chart_paths(out.map(Path::new), "surge");
+            (svg.display().to_string(), png.display().to_string())
+        };
+        let pair = |stem: &str| (format!("{stem}.svg"), format!("{stem}.png"));
+        assert_eq!(paths(None), pair("simulation-surge"));
+        assert_eq!(paths(Some("a/b")), pair("a/b"));
+        assert_eq!(paths(Some("a/b.png")), pair("a/b"));
+        assert_eq!(paths(Some("a/v1.2")), pair("a/v1.2"));
+        assert_eq!(paths(Some("new/")), pair("new/simulation-surge"));
+        assert_eq!(paths(Some("/")), pair("/simulation-surge"));
+    }
+}

@@ -1,0 +1,203 @@
+//! The built-in scenarios: which requests come when, and against which limit.
+//!
+//! They know nothing of algorithms or of what they will let through.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use tollgate::{Limit, LimitError, Rate};
+
+use super::random::Random;
+use super::traffic::{Arrival, Traffic};
+
+const SECOND_US: u64 = 1_000_000;
+const MINUTE_US: u64 = 60 * SECOND_US;
+
+/// 2026-01-05 11:00:00 UTC, a Monday: every window up to an hour starts anew here.
+const ELEVEN_US: u64 = 1_767_610_800 * SECOND_US;
+
+/// Arrivals that show something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scenario {
+    /// Two bursts of 200, two seconds before a full minute and right at it, against 200/min: what a fixed window
+    /// admits across its boundary.
+    Boundary,
+    /// Bursts of 20 with growing pauses between them, against 10/s burst 10: idle time earns at most the capacity.
+    BurstIdle,
+    /// 50 requests a second, then ten times as many for 20 s, then 50 again, against 100/s burst 200: who keeps
+    /// serving, and how evenly.
+    Surge,
+    /// 50,000 drivers reconnect and send 300,000 buffered location updates within three seconds, against 3,000/s queue
+    /// 5,000: only the leaky bucket keeps what comes out even.
+    Drivers,
+}
+
+impl Scenario {
+    /// The name on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Boundary => "boundary",
+            Self::BurstIdle => "burst-idle",
+            Self::Surge => "surge",
+            Self::Drivers => "drivers",
+        }
+    }
+
+    /// The limit it is run against unless another is given.
+    pub(super) fn limit(self) -> Result<Limit, LimitError> {
+        match self {
+            Self::Boundary => Limit::token_bucket(Rate::new(200, Duration::from_secs(60))?, 200),
+            Self::BurstIdle => Limit::token_bucket(Rate::per_second(10)?, 10),
+            Self::Surge => Limit::token_bucket(Rate::per_second(100)?, 200),
+            Self::Drivers => Limit::leaky_bucket(Rate::per_second(3_000)?, 5_000),
+        }
+    }
+
+    /// Its arrivals; `seed` matters where chance is asked.
+    pub(super) fn traffic(self, seed: Option<u64>) -> Traffic {
+        let chance = matches!(self, Self::Surge | Self::Drivers);
+        let seed = chance.then_some(seed.unwrap_or(1));
+        let random = Random::seeded(seed.unwrap_or_default());
+        let at_us = match self {
+            Self::Boundary => boundary(),
+            Self::BurstIdle => burst_idle(),
+            Self::Surge => surge(random),
+            Self::Drivers => drivers(random),
+        };
+        Traffic {
+            name: self.name().to_owned(),
+            shows: self.shows().to_owned(),
+            scenario: Some(self),
+            arrivals: at_us.into_iter().map(Arrival::at_us).collect(),
+            seed,
+            view_us: self.view_us(),
+            by_the_clock: self == Self::Boundary,
+        }
+    }
+
+    fn shows(self) -> &'static str {
+        match self {
+            Self::Boundary => {
+                "Two bursts of 200, two seconds apart, on either side of a full minute"
+            }
+            Self::BurstIdle => {
+                "Bursts of 20 after ever longer pauses: idle time earns at most the capacity"
+            }
+            Self::Surge => "50 requests a second, then 500 for twenty seconds, then 50 again",
+            Self::Drivers => {
+                "50,000 drivers reconnect and send 300,000 buffered updates within three seconds"
+            }
+        }
+    }
+
+    /// A zoom, where most of the time nothing happens.
+    fn view_us(self) -> Option<Range<u64>> {
+        match self {
+            Self::Boundary => Some(ELEVEN_US - 3 * SECOND_US..ELEVEN_US + 2 * SECOND_US),
+            Self::BurstIdle => Some(ELEVEN_US - 2 * SECOND_US / 5..ELEVEN_US + 48 * SECOND_US / 5),
+            Self::Surge => Some(ELEVEN_US..ELEVEN_US + MINUTE_US + 2 * SECOND_US),
+            Self::Drivers => None,
+        }
+    }
+}
+
+fn boundary() -> Vec<u64> {
+    // 50,000 a second: 200 requests within 4 ms.
+    let burst = |start_us: u64| (0..200).map(move |i| start_us + 20 * i);
+    burst(ELEVEN_US - 2 * SECOND_US)
+        .chain(burst(ELEVEN_US))
+        .collect()
+}
+
+fn burst_idle() -> Vec<u64> {
+    let pauses_us = [0, 600_000, 1_000_000, 1_800_000, 5_000_000];
+    let starts_us = pauses_us.into_iter().scan(ELEVEN_US, |now_us, pause_us| {
+        *now_us += pause_us;
+        Some(*now_us)
+    });
+    starts_us
+        .flat_map(|start_us| std::iter::repeat_n(start_us, 20))
+        .collect()
+}
+
+fn surge(mut random: Random) -> Vec<u64> {
+    let mut at_us = Vec::with_capacity(13_000);
+    for second in 0..60 {
+        let about = if (20..40).contains(&second) { 500 } else { 50 };
+        // Up to a sixth more or less, as traffic is never quite even.
+        let count = about - about / 6 + random.below(about / 3 + 1);
+        let start_us = ELEVEN_US + second * SECOND_US;
+        at_us.extend((0..count).map(|_| start_us + random.below(SECOND_US)));
+    }
+    at_us.sort_unstable();
+    at_us
+}
+
+fn drivers(mut random: Random) -> Vec<u64> {
+    const DRIVERS: u64 = 50_000;
+    const UPDATES_EACH: u64 = 6;
+    const APART_US: u64 = 8_000;
+    let mut at_us = Vec::with_capacity(300_000);
+    for _ in 0..DRIVERS {
+        // The earlier of two draws: most reconnect at once, the last ones straggle in.
+        let within_us = 29 * SECOND_US / 10;
+        let back_us = ELEVEN_US + random.below(within_us).min(random.below(within_us));
+        at_us.extend((0..UPDATES_EACH).map(|i| back_us + i * APART_US));
+    }
+    at_us.sort_unstable();
+    at_us
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrivals(scenario: Scenario) -> Vec<Arrival> {
+        scenario.traffic(None).arrivals
+    }
+
+    #[test]
+    fn every_scenario_is_in_the_order_of_time_and_has_a_limit() {
+        for scenario in Scenario::value_variants() {
+            let arrivals = arrivals(*scenario);
+            assert!(
+                arrivals.is_sorted_by_key(|arrival| arrival.at_us),
+                "{scenario:?}"
+            );
+            assert!(scenario.limit().is_ok());
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for scenario in Scenario::value_variants() {
+            let value = scenario.to_possible_value().unwrap();
+            assert_eq!(value.get_name(), scenario.name());
+        }
+    }
+
+    #[test]
+    fn the_boundary_lies_between_the_two_bursts() {
+        let arrivals = arrivals(Scenario::Boundary);
+        let minute = |arrival: &Arrival| arrival.at_us / MINUTE_US;
+        let first = minute(&arrivals[0]);
+        assert_eq!(arrivals.len(), 400);
+        assert_eq!(arrivals.iter().filter(|a| minute(a) == first).count(), 200);
+    }
+
+    #[test]
+    fn all_drivers_are_back_within_three_seconds() {
+        let traffic = Scenario::Drivers.traffic(None);
+        let span_us = traffic.span_us();
+        assert_eq!(traffic.total_cost(), 300_000);
+        assert!(span_us.end - span_us.start < 3 * SECOND_US);
+    }
+
+    #[test]
+    fn a_seed_decides_the_arrivals() {
+        let with = |seed| Scenario::Surge.traffic(Some(seed)).arrivals;
+        assert_eq!(with(7), with(7));
+        assert_ne!(with(7), with(8));
+    }
+}
