@@ -10,6 +10,7 @@ mod room;
 mod shard;
 mod slot;
 mod table;
+mod visit;
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hash as _, Hasher as _};
@@ -17,16 +18,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
-use parking_lot::{Mutex, MutexGuard};
-use smallvec::{SmallVec, smallvec};
+use parking_lot::Mutex;
 
-use super::{Charge, Fit, Outcome, Store, Taken};
-use crate::algorithm::Look;
+use super::{Charge, Store, Taken};
 use crate::bucket::Bucket;
 use crate::clock::Clock;
 use crate::name::Name;
 use room::Room;
-use shard::{Ask, Shard};
+use shard::Shard;
 
 /// How a [`MemoryStore`] is set up.
 #[derive(Clone, Debug)]
@@ -82,30 +81,10 @@ pub struct MemoryStore {
     next_to_clean: Line<AtomicUsize>,
 }
 
-/// Slots to look at every 64 takes: each is seen again after eight times as many takes as there are slots.
-const SLOTS_PER_CLEANING: usize = 8;
-
 /// On a cache line of its own: neighbours' locks do not slow each other.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Line<T>(T);
-
-type Locked<'a> = SmallVec<[(usize, MutexGuard<'a, Shard>); 2]>;
-type Stops = SmallVec<[Stop; 4]>;
-
-/// A charge at its bucket. A request with several stops at one after the other, in the order of the shards.
-struct Stop {
-    /// Which of the charges.
-    charge: usize,
-    shard: usize,
-    fingerprint: u64,
-    /// Which of the locked shards.
-    lock: usize,
-    /// Where in it; `None` for a key never seen.
-    index: Option<usize>,
-    /// Whether the bucket stands for many keys, as the store is full.
-    shared: bool,
-}
 
 impl MemoryStore {
     /// A store with the default configuration.
@@ -166,11 +145,6 @@ impl MemoryStore {
         }
     }
 
-    /// [`take`](Store::take) from one bucket, for those who need no future to wait on. Also says when.
-    pub(crate) fn take_one(&self, charge: &Charge<'_>) -> (Outcome, u64) {
-        self.visit_one(charge, true)
-    }
-
     /// The shard of a bucket, and its fingerprint.
     #[inline]
     fn address(&self, bucket: &Bucket<'_>) -> (usize, u64) {
@@ -197,285 +171,6 @@ impl MemoryStore {
     /// The bucket that keys of a rule share when the store is full: one in each shard.
     fn shared_fingerprint(&self, rule: Name) -> u64 {
         (&self.seed).hash_one(("shared", rule)).max(1)
-    }
-
-    fn ask<'a>(&self, charge: &Charge<'a>, now_us: u64, charging: bool) -> Ask<'a> {
-        Ask {
-            limit: charge.limit,
-            now_us,
-            cost: charge.cost,
-            charging,
-            max_log_entries: self.max_log_entries,
-        }
-    }
-
-    /// Looks at the buckets of a request, and charges them if `charging` and all that decide have room.
-    fn visit(&self, charges: &[Charge<'_>], charging: bool) -> Taken {
-        match charges {
-            [charge] => {
-                let (outcome, at_us) = self.visit_one(charge, charging);
-                Taken {
-                    admitted: charge.shadow || outcome.fit.admits(),
-                    at_us,
-                    outcomes: smallvec![outcome],
-                }
-            }
-            _ => self.visit_all(charges, charging),
-        }
-    }
-
-    /// One bucket behind one lock: most of all checks.
-    fn visit_one(&self, charge: &Charge<'_>, charging: bool) -> (Outcome, u64) {
-        let (number, fingerprint) = self.address(&charge.bucket);
-        let mut shard = self.shards[number].0.lock();
-        // Read under the lock, so that the times on a bucket come in order.
-        let now_us = self.clock.now_us();
-        let ask = self.ask(charge, now_us, charging);
-        let (look, shared) = match shard.find(fingerprint) {
-            Some(index) => (shard.take(index, &ask), false),
-            None => self.visit_new(charge, fingerprint, &mut shard, &ask),
-        };
-        let is_time_to_clean = shard.count_take();
-        drop(shard);
-        if is_time_to_clean {
-            self.clean(now_us);
-        }
-        (outcome(&look, shared, now_us), now_us)
-    }
-
-    /// A key that is not here. Also says whether it had to share.
-    #[cold]
-    fn visit_new(
-        &self,
-        charge: &Charge<'_>,
-        own: u64,
-        shard: &mut Shard,
-        ask: &Ask<'_>,
-    ) -> (Look, bool) {
-        if ask.charging {
-            self.room.give_back(shard.make_room(1, ask.now_us));
-        }
-        let (fingerprint, shared) = self.place_for_new(&charge.bucket, own, shard, ask.charging);
-        let look = match shard.find(fingerprint) {
-            Some(index) => shard.take(index, ask),
-            None => shard.look_at_nothing(ask),
-        };
-        self.settle(fingerprint, shared, look.charged, shard);
-        (look, shared)
-    }
-
-    /// Several buckets: lock and find one shard after the other, look at all, then charge all or none.
-    fn visit_all(&self, charges: &[Charge<'_>], charging: bool) -> Taken {
-        let mut locked = Locked::new();
-        let mut stops = self.find_all(charges, &mut locked);
-        let stops = stops.as_mut_slice();
-        let now_us = self.clock.now_us();
-        let any_new = stops.iter().any(|stop| stop.index.is_none());
-        if any_new {
-            self.place_all_new(charges, stops, &mut locked, charging, now_us);
-        }
-        let mut admitted = true;
-        let mut outcomes: SmallVec<[Outcome; 4]> = smallvec![NO_OUTCOME; charges.len()];
-        for (i, stop) in stops.iter().enumerate() {
-            let charge = &charges[stop.charge];
-            let mut ask = self.ask(charge, now_us, false);
-            // Those before it on the same bucket must fit as well.
-            ask.cost = ask.cost.saturating_add(cost_before(charges, &stops[..=i]));
-            let look = stop.take(&mut locked, &ask);
-            admitted &= charge.shadow || look.fit.admits();
-            outcomes[stop.charge] = outcome(&look, stop.shared, now_us);
-        }
-        let mut is_time_to_clean = false;
-        // The last shard first, and out: that one everybody wants.
-        for stop in stops.iter().rev() {
-            is_time_to_clean |= release_beyond(&mut locked, stop.lock);
-            let outcome = &mut outcomes[stop.charge];
-            // A shadow that has no room is left alone.
-            let charged = charging && admitted && outcome.fit.admits() && {
-                let ask = self.ask(&charges[stop.charge], now_us, true);
-                let look = stop.take(&mut locked, &ask);
-                outcome.remaining = look.remaining;
-                outcome.full_at_us = look.empty_at_us.max(now_us);
-                look.charged
-            };
-            if any_new {
-                let shard = &mut locked[stop.lock].1;
-                self.settle(stop.fingerprint, stop.shared, charged, shard);
-            }
-        }
-        if let Some((_, shard)) = locked.first_mut() {
-            is_time_to_clean |= shard.count_take();
-        }
-        drop(locked);
-        if is_time_to_clean {
-            self.clean(now_us);
-        }
-        Taken {
-            admitted,
-            at_us: now_us,
-            outcomes,
-        }
-    }
-
-    /// Locks all shards a request needs, in ascending order, and finds its buckets.
-    fn find_all<'a>(&'a self, charges: &[Charge<'_>], locked: &mut Locked<'a>) -> Stops {
-        let mut stops: Stops = (charges.iter().enumerate())
-            .map(|(i, charge)| {
-                let (shard, fingerprint) = self.address(&charge.bucket);
-                Stop {
-                    charge: i,
-                    shard,
-                    fingerprint,
-                    lock: 0,
-                    index: None,
-                    shared: false,
-                }
-            })
-            .collect();
-        // Tiers are mostly in order already: the subject's first, everybody's last.
-        if !stops.is_sorted_by_key(|stop| stop.shard) {
-            stops.sort_unstable_by_key(|stop| (stop.shard, stop.charge));
-        }
-        for stop in &mut stops {
-            if locked
-                .last()
-                .is_none_or(|(number, _)| *number != stop.shard)
-            {
-                locked.push((stop.shard, self.shards[stop.shard].0.lock()));
-            }
-            stop.lock = locked.len() - 1;
-            stop.index = locked[stop.lock].1.find(stop.fingerprint);
-        }
-        stops
-    }
-
-    /// Gives every key of a request that is not here its place. Moves slots, so all are found anew.
-    #[cold]
-    fn place_all_new(
-        &self,
-        charges: &[Charge<'_>],
-        stops: &mut [Stop],
-        shards: &mut [(usize, MutexGuard<'_, Shard>)],
-        charging: bool,
-        now_us: u64,
-    ) {
-        if charging {
-            for (_, shard) in shards.iter_mut() {
-                self.room.give_back(shard.make_room(stops.len(), now_us));
-            }
-        }
-        for stop in stops.iter_mut() {
-            let (bucket, shard) = (&charges[stop.charge].bucket, &mut shards[stop.lock].1);
-            if shard.find(stop.fingerprint).is_none() {
-                (stop.fingerprint, stop.shared) =
-                    self.place_for_new(bucket, stop.fingerprint, shard, charging);
-            }
-        }
-        for stop in stops.iter_mut() {
-            stop.index = shards[stop.lock].1.find(stop.fingerprint);
-        }
-    }
-
-    /// Where a key goes that is not here: into a slot of its own, or into one that is shared where there is no room.
-    /// What is everybody's always has its own: there is one per rule. Without charging, nothing is added.
-    fn place_for_new(
-        &self,
-        bucket: &Bucket<'_>,
-        own: u64,
-        shard: &mut Shard,
-        charging: bool,
-    ) -> (u64, bool) {
-        if !charging {
-            return match self.room.is_full() && !bucket.is_everybodys() {
-                true => (self.shared_fingerprint(bucket.rule()), true),
-                false => (own, false),
-            };
-        }
-        if bucket.is_everybodys() {
-            self.room.take_anyway();
-            shard.insert_blank(own);
-            return (own, false);
-        }
-        if self.room.take() {
-            shard.insert_blank(own);
-            return (own, false);
-        }
-        let shared = self.shared_fingerprint(bucket.rule());
-        if shard.find(shared).is_none() {
-            self.room.take_anyway();
-            shard.insert_blank(shared);
-        }
-        (shared, true)
-    }
-
-    /// Keeps the books after a key was new: counts the sharing, and frees a slot that was not used after all.
-    fn settle(&self, fingerprint: u64, shared: bool, charged: bool, shard: &mut Shard) {
-        if shared && charged {
-            self.shared.fetch_add(1, Ordering::Relaxed);
-        }
-        if !charged && shard.remove_blank(fingerprint) {
-            self.room.give_back(1);
-        }
-    }
-
-    /// Clears a few slots that say nothing any more, in one shard after the other, so that those nobody asks for are
-    /// cleaned as well. Never waits for a lock.
-    #[cold]
-    fn clean(&self, now_us: u64) {
-        let number = self.next_to_clean.0.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-        if let Some(mut shard) = self.shards[number].0.try_lock() {
-            self.room.give_back(shard.sweep(SLOTS_PER_CLEANING, now_us));
-        }
-    }
-}
-
-const NO_OUTCOME: Outcome = Outcome {
-    fit: Fit::Now,
-    remaining: 0,
-    full_at_us: 0,
-    shared: false,
-};
-
-#[inline]
-fn outcome(look: &Look, shared: bool, now_us: u64) -> Outcome {
-    Outcome {
-        fit: look.fit,
-        remaining: look.remaining,
-        full_at_us: look.empty_at_us.max(now_us),
-        shared,
-    }
-}
-
-impl Stop {
-    /// Looks at the bucket, and charges it if that is asked and fits.
-    fn take(&self, shards: &mut [(usize, MutexGuard<'_, Shard>)], ask: &Ask<'_>) -> Look {
-        let shard = &mut shards[self.lock].1;
-        match self.index {
-            Some(index) => shard.take(index, ask),
-            None => shard.look_at_nothing(ask),
-        }
-    }
-}
-
-/// Releases the locks behind the one with this number; says whether it is time to clean.
-fn release_beyond(locked: &mut Locked<'_>, last: usize) -> bool {
-    let mut is_time_to_clean = false;
-    while locked.len() > last + 1 {
-        if let Some((_, mut shard)) = locked.pop() {
-            is_time_to_clean |= shard.count_take();
-        }
-    }
-    is_time_to_clean
-}
-
-/// What the stops before the last one want of the same bucket; nothing matters to a charge that costs nothing.
-fn cost_before(charges: &[Charge<'_>], stops: &[Stop]) -> u64 {
-    match stops {
-        [before @ .., last] if charges[last.charge].cost > 0 => before
-            .iter()
-            .filter(|stop| (stop.lock, stop.fingerprint) == (last.lock, last.fingerprint))
-            .fold(0, |sum, stop| sum.saturating_add(charges[stop.charge].cost)),
-        _ => 0,
     }
 }
 

@@ -76,6 +76,11 @@ impl Shard {
         self.table.find(fingerprint)
     }
 
+    /// Brings the places where these would be into the cache, all at once.
+    pub(super) fn touch(&self, fingerprints: impl Iterator<Item = u64>) {
+        self.table.touch(fingerprints);
+    }
+
     /// Adds a key that is not here, with nothing used; [room](Self::make_room) must have been made.
     pub(super) fn insert_blank(&mut self, fingerprint: u64) {
         self.table.insert(Slot::new(fingerprint));
