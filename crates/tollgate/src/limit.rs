@@ -186,6 +186,16 @@ impl Limit {
         })
     }
 
+    /// The rate of a bucket; `None` for windows, which have none.
+    #[must_use]
+    pub fn rate(&self) -> Option<Rate> {
+        match self.0 {
+            Kind::TokenBucket(bucket) => Some(*bucket.rate()),
+            Kind::LeakyBucket(bucket) => Some(*bucket.rate()),
+            Kind::FixedWindow(_) | Kind::SlidingLog(_) | Kind::SlidingCounter(_) => None,
+        }
+    }
+
     #[inline]
     pub(crate) fn as_token_bucket(&self) -> Option<&TokenBucket> {
         match &self.0 {

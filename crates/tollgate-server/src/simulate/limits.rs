@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Algorithm, Limit, LimitError, Rate};
+use tollgate::{Limit, LimitError, Rate};
 
 /// The five limits that are compared, and what they have in common.
 #[derive(Debug)]
@@ -23,7 +23,10 @@ impl Limits {
     /// # Errors
     /// When a figure fits the algorithm that was said, but not another: a sliding log holds less than a bucket.
     pub(super) fn derived_from(said: Limit) -> Result<Self, LimitError> {
-        let rate = rate_of(&said)?;
+        let rate = match said.rate() {
+            Some(rate) => rate,
+            None => Rate::new(said.capacity(), said.window())?,
+        };
         let (count, period, capacity) = (rate.count(), rate.period(), said.capacity());
         let all = [
             Limit::token_bucket(rate, capacity),
@@ -41,21 +44,10 @@ impl Limits {
     }
 }
 
-fn rate_of(limit: &Limit) -> Result<Rate, LimitError> {
-    match limit.algorithm() {
-        // A bucket is written "<rate> burst 5" or "<rate> queue 5", and is promised to be read back as the same.
-        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-            let text = limit.to_string();
-            text.split_once(' ')
-                .map_or(text.as_str(), |(rate, _)| rate)
-                .parse()
-        }
-        _ => Rate::new(limit.capacity(), limit.window()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tollgate::Algorithm;
+
     use super::*;
 
     fn texts(limit: &str) -> Vec<String> {

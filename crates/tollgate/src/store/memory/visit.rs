@@ -59,10 +59,11 @@ impl MemoryStore {
     fn visit_one(&self, charge: &Charge<'_>, charging: bool) -> (Outcome, u64) {
         let (number, fingerprint) = self.address(&charge.bucket);
         let mut shard = self.shards[number].0.lock();
+        let index = shard.find(fingerprint);
         // Read under the lock, so that the times on a bucket come in order.
         let now_us = self.clock.now_us();
         let ask = self.ask(charge, now_us, charging);
-        let (look, shared) = match shard.find(fingerprint) {
+        let (look, shared) = match index {
             Some(index) => (shard.take(index, &ask), false),
             None => self.visit_new(charge, fingerprint, &mut shard, &ask),
         };
