@@ -13,7 +13,7 @@ pub(super) struct Limits {
     pub(super) count: u64,
     /// … per this long. Also the window in which what was let through is counted.
     pub(super) period: Duration,
-    /// One per algorithm, in the order of [`Algorithm::ALL`].
+    /// One per algorithm, in the order of [`tollgate::Algorithm::ALL`].
     pub(super) all: Vec<Limit>,
 }
 

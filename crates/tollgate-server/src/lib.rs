@@ -1,0 +1,35 @@
+//! The program `tollgate`, as a library: the binary only calls [`main`].
+//!
+//! It starts and ends: reads the command line, hands over, and turns an error into one line on stderr and an exit
+//! code (0 done, 1 could not read or write, 2 bad input).
+
+mod cli;
+mod simulate;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use cli::{Cli, Command};
+use simulate::SimulateError;
+
+/// Runs the program with the arguments of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(error) => {
+            // When stderr is closed as well, there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<(), SimulateError> {
+    match &cli.command {
+        Command::Simulate(args) => simulate::simulate(args, &mut io::stdout().lock()),
+    }
+}
