@@ -114,8 +114,8 @@ struct SystemClock {
 
 const COMPARE_EVERY_US: u64 = 100_000;
 
-/// 61 microseconds a second: more than any counter is off.
-const SLOW_SHIFT: u32 = 14;
+/// 244 microseconds a second: more than any counter is off.
+const SLOW_SHIFT: u32 = 12;
 
 impl SystemClock {
     fn start() -> Self {

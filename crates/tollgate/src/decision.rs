@@ -77,17 +77,15 @@ pub struct Tier {
     rule: Name,
     limit: Limit,
     outcome: Outcome,
-    at_us: u64,
     shadow: bool,
 }
 
 impl Tier {
-    fn new(charge: &Charge<'_>, outcome: &Outcome, at_us: u64) -> Self {
+    fn new(charge: &Charge<'_>, outcome: &Outcome) -> Self {
         Self {
             rule: charge.bucket.rule(),
             limit: *charge.limit,
             outcome: *outcome,
-            at_us,
             shadow: charge.shadow,
         }
     }
@@ -107,7 +105,7 @@ impl Tier {
     /// What it says about this request, by itself.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        let from_now = |us: u64| Duration::from_micros(us.saturating_sub(self.at_us));
+        let from_now = |us: u64| Duration::from_micros(us.saturating_sub(self.at_us()));
         match self.outcome.fit {
             Fit::Now => Verdict::Allow,
             Fit::Queued { go_at_us } => Verdict::AllowAfter(from_now(go_at_us)),
@@ -127,7 +125,17 @@ impl Tier {
     /// How long until it is full again.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
-        Duration::from_micros(self.outcome.full_at_us.saturating_sub(self.at_us))
+        Duration::from_micros(self.outcome.full_at_us.saturating_sub(self.at_us()))
+    }
+
+    /// When the store looked at it.
+    pub(crate) fn at_us(&self) -> u64 {
+        self.outcome.at_us
+    }
+
+    /// Whether something was taken that can be given back. What was taken from a bucket that stands for many keys cannot.
+    pub(crate) fn gives_back(&self) -> bool {
+        self.outcome.charged && !self.outcome.shared
     }
 
     /// Whether it only watches: a shadow never changes the outcome.
@@ -148,7 +156,7 @@ impl Decision {
     pub(crate) fn of_one(charge: &Charge<'_>, outcome: &Outcome, at_us: u64) -> Self {
         Self {
             at_us,
-            tiers: Tiers::One([Tier::new(charge, outcome, at_us)]),
+            tiers: Tiers::One([Tier::new(charge, outcome)]),
             bound: if charge.shadow { NO_TIER } else { 0 },
             source: Source::Store,
         }
@@ -158,7 +166,7 @@ impl Decision {
     pub(crate) fn new(charges: &[Charge<'_>], taken: &Taken) -> Self {
         let at_us = taken.at_us;
         let tiers: Vec<Tier> = (charges.iter().zip(&taken.outcomes))
-            .map(|(charge, outcome)| Tier::new(charge, outcome, at_us))
+            .map(|(charge, outcome)| Tier::new(charge, outcome))
             .collect();
         let deciding = (0..).zip(&tiers).filter(|(_, tier)| !tier.shadow);
         let bound = match taken.admitted {
@@ -209,7 +217,7 @@ impl Decision {
         }
     }
 
-    /// The tier that bound the decision; `None` when no rule applied.
+    /// The tier that bound the decision; `None` when no rule applied, or only shadows did.
     #[must_use]
     pub fn tier(&self) -> Option<&Tier> {
         self.tiers().get(self.bound as usize)
@@ -246,10 +254,6 @@ impl Decision {
     #[must_use]
     pub fn at(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_micros(self.at_us)
-    }
-
-    pub(crate) fn at_us(&self) -> u64 {
-        self.at_us
     }
 
     /// Where the decision came from.

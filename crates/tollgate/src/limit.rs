@@ -16,7 +16,7 @@ pub use rate::Rate;
 pub(crate) use rate::UTOK;
 
 use amount::span_text;
-use rate::whole_us;
+use rate::{LONGEST_DRAIN_US, whole_us};
 
 use crate::algorithm::{FixedWindow, LeakyBucket, SlidingCounter, SlidingLog, TokenBucket};
 
@@ -25,9 +25,6 @@ const MOST: u64 = 4_000_000_000;
 
 /// The largest sliding log: it remembers every request of its window.
 const MOST_LOGGED: u64 = 1_000_000;
-
-/// The longest a full bucket may take to drain: a century.
-const LONGEST_DRAIN_US: u64 = 36_525 * 86_400 * 1_000_000;
 
 /// How much is allowed, and by which algorithm.
 ///

@@ -9,7 +9,7 @@ use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::request::Request;
 use crate::rule::{Rule, RuleSet, RuleSetError};
-use crate::store::{Charge, MemoryConfig, MemoryStats, MemoryStore, Store};
+use crate::store::{Charge, MemoryConfig, MemoryStats, MemoryStore, Refund, Store};
 
 /// Says whether a request may go.
 ///
@@ -74,7 +74,8 @@ impl Limiter {
 
     /// Takes `cost` from the bucket of `key`, which holds `limit`. A cost of 0 looks without taking.
     ///
-    /// One key is one bucket, whatever limit it is checked against: what was used stays used when the limit changes.
+    /// One key is one bucket, whatever limit it is checked against: what was used stays used when the limit changes. For
+    /// two limits at once, use rules, or two keys.
     pub async fn check(&self, key: impl AsRef<[u8]>, limit: &Limit, cost: u64) -> Decision {
         self.take_one(&key_charge(key.as_ref(), limit, cost))
     }
@@ -96,10 +97,12 @@ impl Limiter {
         Decision::new(&charges, &certain(taken))
     }
 
-    /// Gives back what an allowed decision took, as far as it still counts: a caller who has gone frees its place.
-    /// Does nothing for a denial.
-    pub async fn refund(&self, request: &Request<'_>, decision: &Decision) {
-        self.give_back(&self.charges(request), decision).await;
+    /// Gives back what a decision took, as far as it still counts: a caller who has gone frees its place. What took
+    /// nothing (a denial, a peek) gives nothing back, nor does what was taken under a limit that has changed since.
+    ///
+    /// In a leaky bucket those behind keep their times: after a refund, as many may go at one time as were refunded.
+    pub async fn refund(&self, request: &Request<'_>, decision: Decision) {
+        self.give_back(&self.charges(request), &decision).await;
     }
 
     /// Gives back what an allowed [`check`](Self::check) took.
@@ -108,10 +111,10 @@ impl Limiter {
         key: impl AsRef<[u8]>,
         limit: &Limit,
         cost: u64,
-        decision: &Decision,
+        decision: Decision,
     ) {
         let charge = key_charge(key.as_ref(), limit, cost);
-        self.give_back(std::slice::from_ref(&charge), decision)
+        self.give_back(std::slice::from_ref(&charge), &decision)
             .await;
     }
 
@@ -141,15 +144,22 @@ impl Limiter {
     }
 
     async fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) {
-        if !decision.allowed() {
-            return;
-        }
-        // Shadows that had no room were not charged.
-        let charged: Charges<'_> = (charges.iter().zip(decision.tiers()))
-            .filter(|(_, tier)| tier.verdict().allowed())
-            .map(|(charge, _)| *charge)
+        let refund = |charge: &Charge<'_>| {
+            let tier =
+                (decision.tiers().iter()).find(|tier| tier.rule() == charge.bucket.rule())?;
+            (tier.gives_back() && tier.limit() == charge.limit).then_some(tier.at_us())
+        };
+        let refunds: SmallVec<[Refund<'_>; 4]> = (charges.iter())
+            .filter_map(|charge| {
+                Some(Refund {
+                    bucket: charge.bucket,
+                    limit: charge.limit,
+                    cost: charge.cost,
+                    charged_at_us: refund(charge)?,
+                })
+            })
             .collect();
-        certain(self.store.refund(&charged, decision.at_us()).await);
+        certain(self.store.refund(&refunds).await);
     }
 
     fn charges<'a>(&'a self, request: &'a Request<'_>) -> Charges<'a> {

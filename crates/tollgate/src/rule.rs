@@ -76,6 +76,9 @@ impl Rule {
     }
 
     /// Only for this plan. A rule of the same id without a plan is for all plans that have none of their own.
+    ///
+    /// Counted by client, plans share the client's bucket: what was used stays used when its plan changes. Counted by
+    /// anything else, each plan has buckets of its own.
     #[must_use]
     pub fn plan(mut self, plan: &str) -> Self {
         self.plan = Some(plan.into());
@@ -105,6 +108,15 @@ impl Rule {
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.mode == Mode::Shadow
+    }
+
+    /// Whether it counts by just these, as it was said: a plan that a [`RuleSet`] added does not matter.
+    fn counts_by(&self, per: &[Dimension]) -> bool {
+        let said = match self.per.strip_suffix(&[Dimension::Plan]) {
+            Some(said) if !per.contains(&Dimension::Plan) => said,
+            _ => &self.per,
+        };
+        said == per
     }
 
     /// The bucket this request meets here.

@@ -24,7 +24,8 @@ pub struct Charge<'a> {
     pub limit: &'a Limit,
     /// How much to take. 0 takes nothing and always fits.
     pub cost: u64,
-    /// A shadow is charged by itself, when the request passes and it fits; it never decides.
+    /// A shadow is charged by itself, when the request passes and it fits; it never decides. All charges on one
+    /// bucket are shadows, or none is.
     pub shadow: bool,
 }
 
@@ -37,8 +38,25 @@ pub struct Outcome {
     pub remaining: u64,
     /// When the bucket is as good as new, in microseconds since the Unix epoch.
     pub full_at_us: u64,
+    /// The time the store looked at this bucket.
+    pub at_us: u64,
+    /// Whether the cost was taken.
+    pub charged: bool,
     /// Whether the store was out of room and the bucket stands for many keys.
     pub shared: bool,
+}
+
+/// What is given back to one bucket.
+#[derive(Clone, Copy, Debug)]
+pub struct Refund<'a> {
+    /// Where it was taken from.
+    pub bucket: Bucket<'a>,
+    /// The limit under which it was taken.
+    pub limit: &'a Limit,
+    /// How much was taken.
+    pub cost: u64,
+    /// When: [`Outcome::at_us`].
+    pub charged_at_us: u64,
 }
 
 /// What a store answers to a request.
@@ -46,7 +64,7 @@ pub struct Outcome {
 pub struct Taken {
     /// Whether every bucket that decides had room. If not, nothing was charged anywhere.
     pub admitted: bool,
-    /// The store's time of the decision, in microseconds since the Unix epoch.
+    /// The store's time of the decision, in microseconds since the Unix epoch: the latest of all its buckets.
     pub at_us: u64,
     /// One outcome per charge, in their order.
     pub outcomes: SmallVec<[Outcome; 4]>,
@@ -69,12 +87,11 @@ pub trait Store: Send + Sync {
         charges: &[Charge<'_>],
     ) -> impl Future<Output = Result<Taken, Self::Error>> + Send;
 
-    /// Gives back what a [`take`](Self::take) at `charged_at_us` took, as far as it still counts. Never gives
-    /// back what others used.
+    /// Gives back what a [`take`](Self::take) took, as far as it still counts. Never gives back what others used, as
+    /// long as each charge is given back at most once and under the limit it was taken under.
     fn refund(
         &self,
-        charges: &[Charge<'_>],
-        charged_at_us: u64,
+        refunds: &[Refund<'_>],
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Forgets what these buckets used.

@@ -39,12 +39,21 @@ impl Level {
         self.used_utok.div_ceil(UTOK)
     }
 
-    /// The level at `now_us`. It never counts as higher than a full bucket: a limit that was lowered denies until one
-    /// token has drained, not until the old burst has. (Full at the time of a charge can be up to a part of a step
-    /// more at the mark before it.)
+    /// The level as far as it counts: no higher than a full bucket. A limit that was lowered denies until one token has
+    /// drained, not until the old burst has. (Full at the time of a charge can be up to a part of a step more at the mark
+    /// before it.)
     #[inline]
-    pub(super) fn standing(&self, rate: &Rate, capacity: u64, now_us: u64) -> Standing {
-        let used_utok = self.used_utok.min(capacity * UTOK + rate.most_part_utok());
+    pub(super) fn capped(&self, rate: &Rate, capacity: u64) -> Self {
+        Self {
+            at_us: self.at_us,
+            used_utok: self.used_utok.min(capacity * UTOK + rate.most_part_utok()),
+        }
+    }
+
+    /// The level at `now_us`.
+    #[inline]
+    pub(super) fn standing(&self, rate: &Rate, now_us: u64) -> Standing {
+        let used_utok = self.used_utok;
         let elapsed_us = now_us.saturating_sub(self.at_us);
         let (steps, part_utok) = match rate.drain_us() {
             // Whole rates per second are the usual case, and need no division.

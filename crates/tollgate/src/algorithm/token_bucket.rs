@@ -2,6 +2,7 @@
 //!
 //! Promise: over any interval, at most `capacity + rate × length` is admitted.
 
+use super::level::Standing;
 use super::{Arithmetic, Level};
 use crate::limit::Rate;
 
@@ -25,19 +26,25 @@ impl TokenBucket {
     }
 }
 
+impl TokenBucket {
+    #[inline]
+    fn standing(&self, level: &Level, now_us: u64) -> Standing {
+        level
+            .capped(&self.rate, self.capacity)
+            .standing(&self.rate, now_us)
+    }
+}
+
 impl Arithmetic for TokenBucket {
     type State = Level;
 
     fn ready_at_us(&self, level: &Level, now_us: u64, cost: u64) -> u64 {
-        level
-            .standing(&self.rate, self.capacity, now_us)
+        self.standing(level, now_us)
             .ready_at_us(&self.rate, self.capacity, cost)
     }
 
     fn charge(&self, level: &mut Level, now_us: u64, cost: u64) {
-        *level = level
-            .standing(&self.rate, self.capacity, now_us)
-            .charged(cost);
+        *level = self.standing(level, now_us).charged(cost);
     }
 
     fn refund(&self, level: &mut Level, now_us: u64, charged_at_us: u64, cost: u64) {
@@ -45,12 +52,12 @@ impl Arithmetic for TokenBucket {
     }
 
     fn remaining(&self, level: &Level, now_us: u64) -> u64 {
-        level
-            .standing(&self.rate, self.capacity, now_us)
-            .remaining(self.capacity)
+        self.standing(level, now_us).remaining(self.capacity)
     }
 
     fn empty_at_us(&self, level: &Level) -> u64 {
-        level.falls_to_at_us(&self.rate, 0)
+        level
+            .capped(&self.rate, self.capacity)
+            .falls_to_at_us(&self.rate, 0)
     }
 }

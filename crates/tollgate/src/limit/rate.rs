@@ -22,6 +22,10 @@ const FASTEST_PER_S: u64 = 10_000_000;
 /// The longest window or period: 400 days.
 pub(crate) const LONGEST_US: u64 = 400 * 86_400 * 1_000_000;
 
+/// The longest a bucket may take to drain: a century. A limit that takes longer is refused; what a faster limit has left
+/// behind counts as this.
+pub(crate) const LONGEST_DRAIN_US: u64 = 36_525 * 86_400 * 1_000_000;
+
 /// The shortest window or period: one millisecond.
 pub(crate) const SHORTEST_US: u64 = 1_000;
 
@@ -138,14 +142,16 @@ impl Rate {
         }
     }
 
-    /// Microseconds until `utok` microtokens have drained, rounded up.
+    /// Microseconds until `utok` microtokens have drained, rounded up; a century at most.
     #[must_use]
     pub(crate) fn us_to_drain(&self, utok: u64) -> u64 {
         if self.drain_us == 1 {
-            return utok.div_ceil(self.drain_utok);
+            return utok.div_ceil(self.drain_utok).min(LONGEST_DRAIN_US);
         }
         let (whole, rest) = (utok / self.drain_utok, utok % self.drain_utok);
-        whole * self.drain_us + (rest * self.drain_us).div_ceil(self.drain_utok)
+        (whole.saturating_mul(self.drain_us))
+            .saturating_add((rest * self.drain_us).div_ceil(self.drain_utok))
+            .min(LONGEST_DRAIN_US)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Mode, Rule};
+use crate::bucket::Dimension;
 use crate::name::Name;
 use crate::request::Request;
 
@@ -79,7 +80,7 @@ impl RuleSet {
         Ok(set)
     }
 
-    fn add(&mut self, rule: Rule) -> Result<(), RuleSetError> {
+    fn add(&mut self, mut rule: Rule) -> Result<(), RuleSetError> {
         let family = match self.families.iter().position(|f| f.id == rule.id) {
             Some(known) => &mut self.families[known],
             None => self.families.push_mut(Family {
@@ -89,7 +90,7 @@ impl RuleSet {
             }),
         };
         let mut known = family.for_plan.iter().chain(&family.for_others);
-        if known.clone().any(|known| known.per != rule.per) {
+        if known.clone().any(|known| !known.counts_by(&rule.per)) {
             return Err(RuleSetError::PerDiffers { id: rule.id });
         }
         if known.any(|known| known.plan == rule.plan) {
@@ -99,7 +100,14 @@ impl RuleSet {
             });
         }
         match rule.plan {
-            Some(_) => family.for_plan.push(rule),
+            Some(_) => {
+                // A client has one plan, and keeps what it used when that changes. Whatever else is counted by can
+                // be met by clients of several plans, whose figures must not meet in one bucket.
+                if !rule.per.contains(&Dimension::Client) && !rule.per.contains(&Dimension::Plan) {
+                    rule.per.push(Dimension::Plan);
+                }
+                family.for_plan.push(rule);
+            }
             None => family.for_others = Some(rule),
         }
         Ok(())

@@ -14,15 +14,17 @@ mod visit;
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 use parking_lot::Mutex;
 
-use super::{Charge, Store, Taken};
+use super::{Charge, Refund, Store, Taken};
 use crate::bucket::Bucket;
 use crate::clock::Clock;
+use crate::limit::Limit;
 use crate::name::Name;
 use room::Room;
 use shard::Shard;
@@ -33,8 +35,9 @@ pub struct MemoryConfig {
     /// The most keys to keep; 1,000,000 by default, which takes 30 to 60 MB. When there are more *live* keys, new
     /// ones share a few buckets per rule, and [`MemoryStats::shared`] counts it; no bucket in use is ever forgotten.
     pub max_keys: usize,
-    /// The most entries in all sliding logs together, 16 bytes each; 4,000,000 by default. Beyond it entries are
-    /// merged: a log then denies a little longer, and never admits more.
+    /// The most entries in all sliding logs together, 16 bytes each; 4,000,000 by default. Beyond it a log that has an
+    /// entry gets no more: the newest takes up what is admitted. It then denies longer, by a window at most, and never
+    /// admits more.
     pub max_log_entries: usize,
     /// Where the time comes from.
     pub clock: Clock,
@@ -72,8 +75,8 @@ pub struct MemoryStore {
     /// A power of two of shards for subjects, and a last one for everybody's buckets.
     shards: Box<[Line<Mutex<Shard>>]>,
     room: Room,
-    /// In each shard.
-    max_log_entries: usize,
+    /// Entries in all logs.
+    log_room: Arc<Room>,
     seed: Seed,
     clock: Clock,
     shared: AtomicU64,
@@ -98,12 +101,13 @@ impl MemoryStore {
     pub fn with(config: MemoryConfig) -> Self {
         // Enough that threads seldom meet; for a small store fewer, so that its shards are not all slack.
         let shards = (config.max_keys / 64).clamp(1, 256).next_power_of_two();
+        let log_room = Arc::new(Room::new(config.max_log_entries));
         Self {
             shards: (0..=shards)
-                .map(|_| Line(Mutex::new(Shard::new())))
+                .map(|_| Line(Mutex::new(Shard::new(&log_room))))
                 .collect(),
             room: Room::new(config.max_keys),
-            max_log_entries: config.max_log_entries.div_ceil(shards),
+            log_room,
             seed: Seed::random(),
             clock: config.clock,
             shared: AtomicU64::new(0),
@@ -168,9 +172,11 @@ impl MemoryStore {
         (shard, hasher.finish().max(1))
     }
 
-    /// The bucket that keys of a rule share when the store is full: one in each shard.
-    fn shared_fingerprint(&self, rule: Name) -> u64 {
-        (&self.seed).hash_one(("shared", rule)).max(1)
+    /// The bucket that keys of a rule share when the store is full: one in each shard for each order of magnitude of
+    /// limits, so that plans with different figures do not meet there.
+    fn shared_fingerprint(&self, rule: Name, limit: &Limit) -> u64 {
+        let magnitude = (limit.algorithm(), limit.capacity().ilog2());
+        (&self.seed).hash_one(("shared", rule, magnitude)).max(1)
     }
 }
 
@@ -191,13 +197,12 @@ impl Store for MemoryStore {
         Ok(self.visit(charges, false))
     }
 
-    async fn refund(&self, charges: &[Charge<'_>], charged_at_us: u64) -> Result<(), Infallible> {
-        for charge in charges {
-            let (number, fingerprint) = self.address(&charge.bucket);
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
+        for refund in refunds {
+            let (number, fingerprint) = self.address(&refund.bucket);
             let mut shard = self.shards[number].0.lock();
             if let Some(index) = shard.find(fingerprint) {
-                let ask = self.ask(charge, self.clock.now_us(), true);
-                shard.refund(index, &ask, charged_at_us);
+                shard.refund(index, refund, self.clock.now_us());
             }
         }
         Ok(())

@@ -133,6 +133,41 @@ fn a_flood_of_log_entries_is_merged_and_admits_nothing_more() {
 }
 
 #[test]
+fn one_log_may_use_all_the_room_there_is() {
+    let clock = clock();
+    let limiter = Limiter::in_memory_with(MemoryConfig {
+        max_keys: 1_000_000,
+        max_log_entries: 20_000,
+        clock: Clock::from(&clock),
+    });
+    let limit = limit("20000 per 1m sliding_log");
+    for _ in 0..20_000 {
+        clock.advance(us(1));
+        assert!(run(limiter.check("key", &limit, 1)).allowed());
+    }
+    assert_eq!(limiter.stats().log_entries, 20_000);
+    run(limiter.reset_key("key"));
+    assert_eq!(limiter.stats().log_entries, 0);
+}
+
+#[test]
+fn what_was_taken_from_a_shared_bucket_is_not_given_back_to_a_key() {
+    let clock = clock();
+    let limiter = small(&clock, 2);
+    let limit = limit("1/day burst 10");
+    run(limiter.check("first", &limit, 1));
+    run(limiter.check("another", &limit, 1));
+    let decision = run(limiter.check("second", &limit, 10));
+    assert!(decision.allowed() && decision.tiers()[0].is_shared());
+    run(limiter.reset_key("first"));
+    run(limiter.reset_key("another"));
+    // Now there is room for a bucket of its own.
+    assert!(run(limiter.check("second", &limit, 10)).allowed());
+    run(limiter.refund_key("second", &limit, 10, decision));
+    assert!(!run(limiter.check("second", &limit, 1)).allowed());
+}
+
+#[test]
 fn everybodys_bucket_is_its_own_also_when_the_store_is_full() {
     use tollgate::{Dimension, Request, Rule};
     let clock = clock();

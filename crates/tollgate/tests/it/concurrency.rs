@@ -208,7 +208,7 @@ fn every_operation_at_once_keeps_the_books() {
                 0 => run(limiter.reset_key(&key)),
                 1..=3 => {
                     let decision = run(limiter.check(&key, limit, 2));
-                    run(limiter.refund_key(&key, limit, 2, &decision));
+                    run(limiter.refund_key(&key, limit, 2, decision));
                 }
                 4 => drop(run(limiter.check(format!("{thread}-{i}"), limit, 1))),
                 _ => drop(run(limiter.check(&key, limit, 1))),

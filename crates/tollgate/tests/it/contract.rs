@@ -1,7 +1,7 @@
 //! What every store must do. Each check is written against the `Store` trait and a clock that is turned by hand, and
 //! runs on every store there is.
 
-use tollgate::store::{Charge, Fit, Store, Taken};
+use tollgate::store::{Charge, Fit, Outcome, Refund, Store, Taken};
 use tollgate::{Bucket, Dimension, Limit, ManualClock, Name, Request};
 
 use crate::support::{NOON_US, limit, one_of_each, run, us};
@@ -35,6 +35,8 @@ contract!(memory:
     a_refund_never_gives_back_what_others_used,
     a_changed_limit_keeps_what_was_used,
     a_lowered_limit_denies_no_longer_than_one_token_takes,
+    a_shrunken_queue_lets_nobody_in_before_there_is_room,
+    a_much_slower_limit_neither_overflows_nor_forgets,
     a_changed_algorithm_keeps_what_was_used,
     a_shadow_is_charged_alone_and_never_decides,
     a_bucket_named_twice_is_charged_for_both,
@@ -62,6 +64,19 @@ fn take_one<S: Store>(store: &S, key: &str, limit: &Limit, cost: u64) -> Taken {
 
 fn peek<S: Store>(store: &S, charges: &[Charge<'_>]) -> Taken {
     run(store.peek(charges)).unwrap_or_else(|_| panic!("the store failed"))
+}
+
+fn refund<S: Store>(store: &S, charges: &[Charge<'_>], taken: &Taken) {
+    let refund = |(charge, outcome): (&Charge<'_>, &Outcome)| {
+        run(store.refund(&[Refund {
+            bucket: charge.bucket,
+            limit: charge.limit,
+            cost: charge.cost,
+            charged_at_us: outcome.at_us,
+        }]))
+        .unwrap_or_else(|_| panic!("the store failed"));
+    };
+    charges.iter().zip(&taken.outcomes).for_each(refund);
 }
 
 fn remaining<S: Store>(store: &S, key: &str, limit: &Limit) -> u64 {
@@ -238,7 +253,7 @@ fn a_refund_gives_back_what_was_taken<S: Store>(store: &S, clock: &ManualClock) 
         let charges = [key_charge(&key, limit, 5)];
         let before = picture(store, clock, &charges);
         let taken = take(store, &charges);
-        assert!(run(store.refund(&charges, taken.at_us)).is_ok());
+        refund(store, &charges, &taken);
         assert_eq!(before, picture(store, clock, &charges), "{limit}");
     }
 }
@@ -251,7 +266,7 @@ fn a_refund_never_gives_back_what_others_used<S: Store>(store: &S, clock: &Manua
         // Long enough that all of it is back anyway, and somebody else has used some.
         clock.advance(us(4_000_000));
         take_one(store, &key, limit, 6);
-        assert!(run(store.refund(&charges, taken.at_us)).is_ok());
+        refund(store, &charges, &taken);
         assert_eq!(remaining(store, &key, limit), 4, "{limit}");
     }
 }
@@ -288,6 +303,60 @@ fn a_lowered_limit_denies_no_longer_than_one_token_takes<S: Store>(store: &S, cl
     assert_eq!(ready_at_us(&denied, 0), NOON_US + 6_000_000);
     clock.advance(us(6_000_000));
     assert!(take_one(store, "key", &low, 1).admitted);
+}
+
+fn a_shrunken_queue_lets_nobody_in_before_there_is_room<S: Store>(store: &S, clock: &ManualClock) {
+    let (long, short) = (limit("1/s queue 100"), limit("1/s queue 5"));
+    for _ in 0..100 {
+        assert!(take_one(store, "key", &long, 1).admitted);
+    }
+    let denied = take_one(store, "key", &short, 1);
+    assert_eq!(ready_at_us(&denied, 0), NOON_US + 96_000_000);
+    clock.set(us(NOON_US + 96_000_000));
+    // It goes after the last of the hundred, not beside one of them.
+    let taken = take_one(store, "key", &short, 1);
+    let go_at_us = NOON_US + 100_000_000;
+    assert_eq!(taken.outcomes[0].fit, Fit::Queued { go_at_us });
+}
+
+fn a_much_slower_limit_neither_overflows_nor_forgets<S: Store>(store: &S, clock: &ManualClock) {
+    for (key, fast, slow) in [
+        (
+            "bucket",
+            limit("10000000/s burst 4000000000"),
+            limit("1/day burst 1"),
+        ),
+        (
+            "queue",
+            limit("10000000/s queue 4000000000"),
+            limit("1/day queue 1"),
+        ),
+    ] {
+        take_one(store, key, &fast, 4_000_000_000);
+        let denied = take_one(store, key, &slow, 1);
+        assert!(!denied.admitted);
+        let outcome = denied.outcomes[0];
+        assert!(
+            outcome.full_at_us >= NOON_US + 86_400_000_000,
+            "{outcome:?}"
+        );
+        assert!(
+            ready_at_us(&denied, 0) >= NOON_US + 86_400_000_000,
+            "{outcome:?}"
+        );
+    }
+    let (short, long) = (
+        limit("10 per 1s sliding_log"),
+        limit("10 per 1h sliding_log"),
+    );
+    take_one(store, "log", &short, 10);
+    assert!(!take_one(store, "log", &long, 1).admitted);
+    clock.advance(us(1_800_000_000));
+    // A crowd passes by, so that a store cleans up what it takes for past.
+    for i in 0..20_000 {
+        take_one(store, &format!("other-{i}"), &short, 1);
+    }
+    assert!(!take_one(store, "log", &long, 1).admitted);
 }
 
 fn a_changed_algorithm_keeps_what_was_used<S: Store>(store: &S, _clock: &ManualClock) {

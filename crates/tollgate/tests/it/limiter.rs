@@ -191,7 +191,7 @@ fn a_caller_who_has_gone_frees_its_place() {
     let limiter = three_tiers(&clock());
     let request = Request::new().client("a").route("/x").cost(2);
     let decision = run(limiter.decide(&request));
-    run(limiter.refund(&request, &decision));
+    run(limiter.refund(&request, decision));
     let left: Vec<_> = run(limiter.peek(&request))
         .tiers()
         .iter()
@@ -202,7 +202,7 @@ fn a_caller_who_has_gone_frees_its_place() {
     let too_much = Request::new().client("a").route("/x").cost(6);
     let denied = run(limiter.decide(&too_much));
     run(limiter.decide(&request));
-    run(limiter.refund(&too_much, &denied));
+    run(limiter.refund(&too_much, denied));
     assert_eq!(run(limiter.peek(&request)).tiers()[1].remaining(), 3);
 }
 
@@ -243,4 +243,92 @@ fn requests_without_a_value_share_a_bucket() {
     assert!(run(limiter.decide(&Request::new())).allowed());
     assert!(!run(limiter.decide(&Request::new().route("/other"))).allowed());
     assert!(run(limiter.decide(&Request::new().client("somebody"))).allowed());
+}
+
+#[test]
+fn what_took_nothing_gives_nothing_back() {
+    let clock = clock();
+    let limiter = limiter(&clock)
+        .with_rules([rule("client", "1/day burst 10").per([Dimension::Client])])
+        .unwrap();
+    let request = Request::new().client("a");
+    let mut admitted = 0;
+    for _ in 0..100 {
+        let peeked = run(limiter.peek(&request));
+        let looked = run(limiter.decide(&request.clone().cost(0)));
+        run(limiter.refund(&request, peeked));
+        run(limiter.refund(&request, looked));
+        admitted += u32::from(run(limiter.decide(&request)).allowed());
+    }
+    assert_eq!(admitted, 10);
+}
+
+/// Each tier is given back what it took at its own time, also under the system's clock.
+#[test]
+fn a_refund_reaches_every_tier_at_its_own_time() {
+    let limiter = Limiter::in_memory()
+        .with_rules([
+            rule("client", "10 per 1h sliding_log").per([Dimension::Client]),
+            rule("everyone", "10 per 1h sliding_log"),
+        ])
+        .unwrap();
+    for i in 0..2_000 {
+        let client = format!("client-{i}");
+        let request = Request::new().client(&client);
+        let decision = run(limiter.decide(&request));
+        assert!(decision.allowed(), "round {i}: an earlier refund was lost");
+        run(limiter.refund(&request, decision));
+    }
+}
+
+#[test]
+fn plans_do_not_meet_in_a_bucket_that_is_not_a_clients() {
+    let clock = clock();
+    let limiter = limiter(&clock)
+        .with_rules([
+            rule("route", "10/s burst 10").per([Dimension::Route]),
+            rule("route", "10/s burst 1000")
+                .per([Dimension::Route])
+                .plan("pro"),
+            rule("all", "10/s burst 5000").plan("pro"),
+        ])
+        .unwrap();
+    let mut admitted = 0;
+    for _ in 0..100 {
+        clock.advance(us(10_000));
+        run(limiter.decide(&Request::new().route("/x")));
+        let pro = Request::new().route("/x").plan("pro");
+        admitted += (0..50)
+            .filter(|_| run(limiter.decide(&pro)).allowed())
+            .count();
+    }
+    assert_eq!(
+        admitted,
+        1_000 + 9,
+        "burst and one second, whatever free clients do"
+    );
+}
+
+/// A new key that is not used after all frees its slot, which moves others: none of them may be missed.
+#[test]
+fn a_new_key_that_is_not_charged_does_not_disturb_the_others() {
+    let clock = clock();
+    let limiter = limiter(&clock)
+        .with_rules([
+            rule("planned", "1/day burst 5")
+                .per([Dimension::Client])
+                .mode(Mode::Shadow),
+            rule("client", "1/day burst 10").per([Dimension::Client]),
+            rule("all", "1/s burst 4000000"),
+        ])
+        .unwrap();
+    for i in 0..20_000 {
+        let client = format!("client-{i}");
+        let request = Request::new().client(&client).cost(10);
+        assert!(run(limiter.decide(&request)).allowed());
+        assert!(
+            !run(limiter.decide(&request)).allowed(),
+            "{client} was admitted twice"
+        );
+    }
 }

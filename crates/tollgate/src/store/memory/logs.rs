@@ -1,47 +1,82 @@
 //! Where sliding logs lie: too long for a slot, which only says where.
 
+use std::sync::Arc;
+
+use super::room::Room;
 use crate::algorithm::Log;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Logs {
-    logs: Vec<Option<Box<Log>>>,
+    logs: Vec<Place>,
     free: Vec<u32>,
+    /// Entries in the logs of all shards.
+    room: Arc<Room>,
     entries: usize,
 }
 
+#[derive(Debug, Default)]
+struct Place {
+    /// Empty while the log is taken out.
+    log: Option<Box<Log>>,
+    /// How many entries it had when it was put here.
+    counted: usize,
+}
+
 impl Logs {
+    pub(super) fn new(room: &Arc<Room>) -> Self {
+        Self {
+            logs: Vec::new(),
+            free: Vec::new(),
+            room: Arc::clone(room),
+            entries: 0,
+        }
+    }
+
     /// A place for a log that is new.
     pub(super) fn new_place(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
-            self.logs.push(None);
+            self.logs.push(Place::default());
             // Logs are fewer than keys, and the keys of a shard fewer than 2^32.
             u32::try_from(self.logs.len() - 1).unwrap_or(u32::MAX)
         })
     }
 
     pub(super) fn get(&self, place: u32) -> Option<&Log> {
-        self.logs.get(place as usize)?.as_deref()
+        self.logs.get(place as usize)?.log.as_deref()
     }
 
     /// Takes a log out, to be put back at the same place.
     pub(super) fn take(&mut self, place: u32) -> Box<Log> {
-        let log = self.logs[place as usize].take().unwrap_or_default();
-        self.entries -= log.len();
-        log
+        self.logs[place as usize].log.take().unwrap_or_default()
     }
 
     pub(super) fn put(&mut self, place: u32, log: Box<Log>) {
-        self.entries += log.len();
-        self.logs[place as usize] = Some(log);
+        self.count(place, log.len());
+        self.logs[place as usize].log = Some(log);
     }
 
     /// Forgets a log; its place is free for another.
     pub(super) fn forget(&mut self, place: u32) {
         drop(self.take(place));
+        self.count(place, 0);
         self.free.push(place);
+        if self.free.len() == self.logs.len() {
+            self.logs = Vec::new();
+            self.free = Vec::new();
+        }
     }
 
-    /// Entries in all logs that are not taken out.
+    /// Keeps count of the entries at a place, here and over all shards.
+    fn count(&mut self, place: u32, now: usize) {
+        let before = std::mem::replace(&mut self.logs[place as usize].counted, now);
+        self.entries = self.entries + now - before;
+        match now.checked_sub(before) {
+            Some(more) => self.room.take_all_anyway(more),
+            None => self.room.give_back(before - now),
+        }
+    }
+
+    /// Entries in the logs of this shard.
     pub(super) fn entries(&self) -> usize {
         self.entries
     }

@@ -1,11 +1,11 @@
-//! How many keys there may be, over all shards.
+//! How many keys, and how many entries of logs, there may be over all shards.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicUsize, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts keys up to a bound. Touched only when a key comes or goes.
+/// Counts up to a bound. Touched only when something comes or goes.
 #[derive(Debug)]
 pub(super) struct Room {
     used: AtomicUsize,
@@ -30,7 +30,12 @@ impl Room {
 
     /// Takes a place beyond the bound: for the few buckets that stand for many keys.
     pub(super) fn take_anyway(&self) {
-        self.used.fetch_add(1, Ordering::Relaxed);
+        self.take_all_anyway(1);
+    }
+
+    /// Takes so many places, beyond the bound if need be.
+    pub(super) fn take_all_anyway(&self, places: usize) {
+        self.used.fetch_add(places, Ordering::Relaxed);
     }
 
     /// Gives places back.

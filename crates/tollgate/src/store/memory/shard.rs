@@ -1,10 +1,14 @@
 //! A part of the store behind one lock: a table of slots, and the logs that do not fit into one.
 
+use std::sync::Arc;
+
 use super::logs::Logs;
+use super::room::Room;
 use super::slot::{Content, Slot};
 use super::table::Table;
 use crate::algorithm::{Arithmetic as _, Look, State};
 use crate::limit::{Algorithm, Limit};
+use crate::store::Refund;
 
 /// Slots to look at for each key that is new.
 const SWEEP_PER_NEW_KEY: usize = 8;
@@ -28,16 +32,16 @@ pub(super) struct Ask<'a> {
     pub(super) cost: u64,
     /// Whether to charge what fits, or only to look.
     pub(super) charging: bool,
-    /// The most entries in all logs of this shard.
-    pub(super) max_log_entries: usize,
+    /// Whether there is room for more entries in sliding logs.
+    pub(super) may_grow_logs: bool,
 }
 
 impl Shard {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(log_room: &Arc<Room>) -> Self {
         Self {
             table: Table::default(),
             takes: 0,
-            logs: Box::default(),
+            logs: Box::new(Logs::new(log_room)),
         }
     }
 
@@ -106,6 +110,8 @@ impl Shard {
             let look = bucket.take(&mut level, ask.now_us, ask.cost, ask.charging);
             if look.charged {
                 slot.write_level(level, look.empty_at_us);
+            } else {
+                slot.keep_until(look.empty_at_us);
             }
             return look;
         }
@@ -116,8 +122,12 @@ impl Shard {
         let mut state = self.read(index, ask.limit);
         let look = (ask.limit).take(&mut state, ask.now_us, ask.cost, ask.charging);
         match look.charged {
-            true => self.write(index, state, look.empty_at_us, ask.max_log_entries),
-            false => self.put_back(index, state),
+            true => self.write(index, state, look.empty_at_us, ask.may_grow_logs),
+            false => {
+                self.put_back(index, state);
+                // The limit may have become a slower one since the state was written.
+                self.table.slot_mut(index).keep_until(look.empty_at_us);
+            }
         }
         look
     }
@@ -128,12 +138,13 @@ impl Shard {
         (ask.limit).take(&mut fresh, ask.now_us, ask.cost, false)
     }
 
-    /// Takes back a cost that was charged at `charged_at_us`.
-    pub(super) fn refund(&mut self, index: usize, ask: &Ask<'_>, charged_at_us: u64) {
-        let mut state = self.read(index, ask.limit);
-        (ask.limit).refund(&mut state, ask.now_us, charged_at_us, ask.cost);
-        let empty_at_us = ask.limit.empty_at_us(&state);
-        self.write(index, state, empty_at_us, ask.max_log_entries);
+    /// Takes back a cost.
+    pub(super) fn refund(&mut self, index: usize, refund: &Refund<'_>, now_us: u64) {
+        let limit = refund.limit;
+        let mut state = self.read(index, limit);
+        limit.refund(&mut state, now_us, refund.charged_at_us, refund.cost);
+        let empty_at_us = limit.empty_at_us(&state);
+        self.write(index, state, empty_at_us, true);
     }
 
     /// The state of a slot, in the form this limit keeps. A log is taken out, to be written or put back.
@@ -157,12 +168,12 @@ impl Shard {
         }
     }
 
-    fn write(&mut self, index: usize, state: State, empty_at_us: u64, max_log_entries: usize) {
+    fn write(&mut self, index: usize, state: State, empty_at_us: u64, may_grow_logs: bool) {
         let slot = self.table.slot_mut(index);
         let old_place = slot.log_place();
         match state {
             State::Log(mut log) => {
-                if self.logs.entries() + log.len() > max_log_entries {
+                if !may_grow_logs {
                     log.merge_newest();
                 }
                 let place = old_place.unwrap_or_else(|| self.logs.new_place());

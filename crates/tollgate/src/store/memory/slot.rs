@@ -66,6 +66,14 @@ impl Slot {
         self.word = level.used_utok;
     }
 
+    /// Sees to it that the slot is not cleared before this time.
+    #[inline]
+    pub(super) fn keep_until(&mut self, empty_at_us: u64) {
+        if !self.is_blank() && empty_at_us > self.stamp.expires_at_us() {
+            self.stamp = Stamp::new(self.stamp.at_us(), self.stamp.form(), empty_at_us);
+        }
+    }
+
     /// Where the log lies, if this slot has one.
     #[inline]
     pub(super) fn log_place(&self) -> Option<u32> {

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use super::MemoryStore;
 use super::shard::{Ask, Shard};
 use crate::algorithm::{Fit, Look};
-use crate::bucket::Bucket;
 use crate::store::{Charge, Outcome, Taken};
 
 /// Slots to look at every 64 takes: each is seen again after eight times as many takes as there are slots.
@@ -87,12 +86,12 @@ impl MemoryStore {
         if ask.charging {
             self.room.give_back(shard.make_room(1, ask.now_us));
         }
-        let (fingerprint, shared) = self.place_for_new(&charge.bucket, own, shard, ask.charging);
+        let (fingerprint, shared) = self.place_for_new(charge, own, shard, ask.charging);
         let look = match shard.find(fingerprint) {
             Some(index) => shard.take(index, ask),
             None => shard.look_at_nothing(ask),
         };
-        self.settle(fingerprint, shared, look.charged, shard);
+        self.settle(fingerprint, look.charged, shard);
         (look, shared)
     }
 
@@ -142,10 +141,14 @@ impl MemoryStore {
                     let look = stop.take(&mut here.shard, &ask);
                     outcome.remaining = look.remaining;
                     outcome.full_at_us = look.empty_at_us.max(here.now_us);
+                    outcome.charged = look.charged;
                     stop.charged = look.charged;
                 }
-                if any_new {
-                    self.settle(stop.fingerprint, stop.shared, stop.charged, &mut here.shard);
+            }
+            if any_new {
+                // Only now: freeing a slot moves others.
+                for stop in stops.iter().filter(|stop| stop.shard == here.number) {
+                    self.settle(stop.fingerprint, stop.charged, &mut here.shard);
                 }
             }
             is_time_to_clean |= here.shard.count_take();
@@ -230,9 +233,9 @@ impl MemoryStore {
         }
         for stop in stops.iter_mut() {
             if shard.find(stop.fingerprint).is_none() {
-                let bucket = &charges[stop.charge].bucket;
+                let charge = &charges[stop.charge];
                 (stop.fingerprint, stop.shared) =
-                    self.place_for_new(bucket, stop.fingerprint, shard, charging);
+                    self.place_for_new(charge, stop.fingerprint, shard, charging);
             }
         }
         for stop in stops.iter_mut() {
@@ -244,14 +247,15 @@ impl MemoryStore {
     /// What is everybody's always has its own: there is one per rule. Without charging, nothing is added.
     fn place_for_new(
         &self,
-        bucket: &Bucket<'_>,
+        charge: &Charge<'_>,
         own: u64,
         shard: &mut Shard,
         charging: bool,
     ) -> (u64, bool) {
+        let Charge { bucket, limit, .. } = charge;
         if !charging {
             return match self.room.is_full() && !bucket.is_everybodys() {
-                true => (self.shared_fingerprint(bucket.rule()), true),
+                true => (self.shared_fingerprint(bucket.rule(), limit), true),
                 false => (own, false),
             };
         }
@@ -264,7 +268,8 @@ impl MemoryStore {
             shard.insert_blank(own);
             return (own, false);
         }
-        let shared = self.shared_fingerprint(bucket.rule());
+        self.shared.fetch_add(1, Ordering::Relaxed);
+        let shared = self.shared_fingerprint(bucket.rule(), limit);
         if shard.find(shared).is_none() {
             self.room.take_anyway();
             shard.insert_blank(shared);
@@ -272,11 +277,8 @@ impl MemoryStore {
         (shared, true)
     }
 
-    /// Keeps the books after a key was new: counts the sharing, and frees a slot that was not used after all.
-    fn settle(&self, fingerprint: u64, shared: bool, charged: bool, shard: &mut Shard) {
-        if shared && charged {
-            self.shared.fetch_add(1, Ordering::Relaxed);
-        }
+    /// Frees the slot of a new key that was not used after all. Moves slots: nothing may be looked at afterwards.
+    fn settle(&self, fingerprint: u64, charged: bool, shard: &mut Shard) {
         if !charged && shard.remove_blank(fingerprint) {
             self.room.give_back(1);
         }
@@ -288,7 +290,7 @@ impl MemoryStore {
             now_us,
             cost: charge.cost,
             charging,
-            max_log_entries: self.max_log_entries,
+            may_grow_logs: !self.log_room.is_full(),
         }
     }
 
@@ -317,6 +319,8 @@ const NO_OUTCOME: Outcome = Outcome {
     fit: Fit::Now,
     remaining: 0,
     full_at_us: 0,
+    at_us: 0,
+    charged: false,
     shared: false,
 };
 
@@ -326,6 +330,8 @@ fn outcome(look: &Look, shared: bool, now_us: u64) -> Outcome {
         fit: look.fit,
         remaining: look.remaining,
         full_at_us: look.empty_at_us.max(now_us),
+        at_us: now_us,
+        charged: look.charged,
         shared,
     }
 }
@@ -336,6 +342,8 @@ fn cost_before(charges: &[Charge<'_>], stops: &[Stop]) -> u64 {
         [before @ .., last] if charges[last.charge].cost > 0 => before
             .iter()
             .filter(|stop| (stop.shard, stop.fingerprint) == (last.shard, last.fingerprint))
+            // A shadow never stands in the way of what decides.
+            .filter(|stop| charges[last.charge].shadow || !charges[stop.charge].shadow)
             .fold(0, |sum, stop| sum.saturating_add(charges[stop.charge].cost)),
         _ => 0,
     }
