@@ -28,7 +28,7 @@ endif
 	@echo "== examples in the documentation"
 	cargo test --workspace --doc
 	@echo "== every interleaving of what is lock-free"
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --package tollgate --lib --release loom_tests
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --package tollgate --lib loom_tests
 
 check: needs
 	@echo "== format"
