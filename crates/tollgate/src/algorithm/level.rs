@@ -43,10 +43,10 @@ impl Level {
     /// drained, not until the old burst has. (Full at the time of a charge can be up to a part of a step more at the mark
     /// before it.)
     #[inline]
-    pub(super) fn capped(&self, rate: &Rate, capacity: u64) -> Self {
+    pub(super) fn capped(&self, full_utok: u64) -> Self {
         Self {
             at_us: self.at_us,
-            used_utok: self.used_utok.min(capacity * UTOK + rate.most_part_utok()),
+            used_utok: self.used_utok.min(full_utok),
         }
     }
 

@@ -4,17 +4,23 @@
 
 use super::level::Standing;
 use super::{Arithmetic, Level};
-use crate::limit::Rate;
+use crate::limit::{Rate, UTOK};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenBucket {
     rate: Rate,
     capacity: u64,
+    /// The level of a full bucket: computed once, as every check needs it.
+    full_utok: u64,
 }
 
 impl TokenBucket {
-    pub(crate) const fn new(rate: Rate, capacity: u64) -> Self {
-        Self { rate, capacity }
+    pub(crate) fn new(rate: Rate, capacity: u64) -> Self {
+        Self {
+            rate,
+            capacity,
+            full_utok: capacity * UTOK + rate.most_part_utok(),
+        }
     }
 
     pub(crate) fn rate(&self) -> &Rate {
@@ -29,9 +35,7 @@ impl TokenBucket {
 impl TokenBucket {
     #[inline]
     fn standing(&self, level: &Level, now_us: u64) -> Standing {
-        level
-            .capped(&self.rate, self.capacity)
-            .standing(&self.rate, now_us)
+        level.capped(self.full_utok).standing(&self.rate, now_us)
     }
 }
 
@@ -56,8 +60,6 @@ impl Arithmetic for TokenBucket {
     }
 
     fn empty_at_us(&self, level: &Level) -> u64 {
-        level
-            .capped(&self.rate, self.capacity)
-            .falls_to_at_us(&self.rate, 0)
+        level.capped(self.full_utok).falls_to_at_us(&self.rate, 0)
     }
 }

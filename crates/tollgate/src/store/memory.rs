@@ -75,8 +75,6 @@ pub struct MemoryStore {
     /// A power of two of shards for subjects, and a last one for everybody's buckets.
     shards: Box<[Line<Mutex<Shard>>]>,
     room: Room,
-    /// Entries in all logs.
-    log_room: Arc<Room>,
     seed: Seed,
     clock: Clock,
     shared: AtomicU64,
@@ -107,7 +105,6 @@ impl MemoryStore {
                 .map(|_| Line(Mutex::new(Shard::new(&log_room))))
                 .collect(),
             room: Room::new(config.max_keys),
-            log_room,
             seed: Seed::random(),
             clock: config.clock,
             shared: AtomicU64::new(0),

@@ -76,6 +76,11 @@ impl Logs {
         }
     }
 
+    /// Whether there is no room for more entries.
+    pub(super) fn are_full(&self) -> bool {
+        self.room.is_full()
+    }
+
     /// Entries in the logs of this shard.
     pub(super) fn entries(&self) -> usize {
         self.entries

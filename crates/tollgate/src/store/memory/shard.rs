@@ -32,8 +32,6 @@ pub(super) struct Ask<'a> {
     pub(super) cost: u64,
     /// Whether to charge what fits, or only to look.
     pub(super) charging: bool,
-    /// Whether there is room for more entries in sliding logs.
-    pub(super) may_grow_logs: bool,
 }
 
 impl Shard {
@@ -122,7 +120,7 @@ impl Shard {
         let mut state = self.read(index, ask.limit);
         let look = (ask.limit).take(&mut state, ask.now_us, ask.cost, ask.charging);
         match look.charged {
-            true => self.write(index, state, look.empty_at_us, ask.may_grow_logs),
+            true => self.write(index, state, look.empty_at_us),
             false => {
                 self.put_back(index, state);
                 // The limit may have become a slower one since the state was written.
@@ -144,7 +142,7 @@ impl Shard {
         let mut state = self.read(index, limit);
         limit.refund(&mut state, now_us, refund.charged_at_us, refund.cost);
         let empty_at_us = limit.empty_at_us(&state);
-        self.write(index, state, empty_at_us, true);
+        self.write(index, state, empty_at_us);
     }
 
     /// The state of a slot, in the form this limit keeps. A log is taken out, to be written or put back.
@@ -168,12 +166,12 @@ impl Shard {
         }
     }
 
-    fn write(&mut self, index: usize, state: State, empty_at_us: u64, may_grow_logs: bool) {
+    fn write(&mut self, index: usize, state: State, empty_at_us: u64) {
         let slot = self.table.slot_mut(index);
         let old_place = slot.log_place();
         match state {
             State::Log(mut log) => {
-                if !may_grow_logs {
+                if self.logs.are_full() {
                     log.merge_newest();
                 }
                 let place = old_place.unwrap_or_else(|| self.logs.new_place());

@@ -61,7 +61,7 @@ impl MemoryStore {
         let index = shard.find(fingerprint);
         // Read under the lock, so that the times on a bucket come in order.
         let now_us = self.clock.now_us();
-        let ask = self.ask(charge, now_us, charging);
+        let ask = ask(charge, now_us, charging);
         let (look, shared) = match index {
             Some(index) => (shard.take(index, &ask), false),
             None => self.visit_new(charge, fingerprint, &mut shard, &ask),
@@ -120,7 +120,7 @@ impl MemoryStore {
             let charge = &charges[stops[i].charge];
             let before = cost_before(charges, &stops[..=i]);
             let decides = admitted && before == 0 && i + 1 == stops.len();
-            let mut ask = self.ask(charge, here.now_us, charging && decides);
+            let mut ask = ask(charge, here.now_us, charging && decides);
             // Those before it on the same bucket must fit as well.
             ask.cost = ask.cost.saturating_add(before);
             let look = stops[i].take(&mut here.shard, &ask);
@@ -137,7 +137,7 @@ impl MemoryStore {
                 let outcome = &mut outcomes[stop.charge];
                 // A shadow that has no room is left alone.
                 if charging && admitted && !stop.charged && outcome.fit.admits() {
-                    let ask = self.ask(&charges[stop.charge], here.now_us, true);
+                    let ask = ask(&charges[stop.charge], here.now_us, true);
                     let look = stop.take(&mut here.shard, &ask);
                     outcome.remaining = look.remaining;
                     outcome.full_at_us = look.empty_at_us.max(here.now_us);
@@ -284,16 +284,6 @@ impl MemoryStore {
         }
     }
 
-    pub(super) fn ask<'a>(&self, charge: &Charge<'a>, now_us: u64, charging: bool) -> Ask<'a> {
-        Ask {
-            limit: charge.limit,
-            now_us,
-            cost: charge.cost,
-            charging,
-            may_grow_logs: !self.log_room.is_full(),
-        }
-    }
-
     /// Clears a few slots that say nothing any more, in one shard after the other, so that those nobody asks for are
     /// cleaned as well. Never waits for a lock.
     #[cold]
@@ -312,6 +302,15 @@ impl Stop {
             Some(index) => shard.take(index, ask),
             None => shard.look_at_nothing(ask),
         }
+    }
+}
+
+fn ask<'a>(charge: &Charge<'a>, now_us: u64, charging: bool) -> Ask<'a> {
+    Ask {
+        limit: charge.limit,
+        now_us,
+        cost: charge.cost,
+        charging,
     }
 }
 
