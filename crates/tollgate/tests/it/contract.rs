@@ -36,7 +36,8 @@ contract!(memory:
     a_changed_limit_keeps_what_was_used,
     a_lowered_limit_denies_no_longer_than_one_token_takes,
     a_shrunken_queue_lets_nobody_in_before_there_is_room,
-    a_much_slower_limit_neither_overflows_nor_forgets,
+    a_much_slower_limit_does_not_overflow,
+    a_longer_window_is_not_cleaned_away_early,
     a_changed_algorithm_keeps_what_was_used,
     a_shadow_is_charged_alone_and_never_decides,
     a_bucket_named_twice_is_charged_for_both,
@@ -319,7 +320,7 @@ fn a_shrunken_queue_lets_nobody_in_before_there_is_room<S: Store>(store: &S, clo
     assert_eq!(taken.outcomes[0].fit, Fit::Queued { go_at_us });
 }
 
-fn a_much_slower_limit_neither_overflows_nor_forgets<S: Store>(store: &S, clock: &ManualClock) {
+fn a_much_slower_limit_does_not_overflow<S: Store>(store: &S, _clock: &ManualClock) {
     for (key, fast, slow) in [
         (
             "bucket",
@@ -345,6 +346,9 @@ fn a_much_slower_limit_neither_overflows_nor_forgets<S: Store>(store: &S, clock:
             "{outcome:?}"
         );
     }
+}
+
+fn a_longer_window_is_not_cleaned_away_early<S: Store>(store: &S, clock: &ManualClock) {
     let (short, long) = (
         limit("10 per 1s sliding_log"),
         limit("10 per 1h sliding_log"),
