@@ -1,13 +1,15 @@
-//! Usage in this process: sharded by subject, bounded, cleaned as it goes.
+//! Usage in this process: bounded, cleaned as it goes, and without a lock on the way of a known key.
 //!
-//! A key is known by a seeded 64-bit fingerprint of all its parts; the text itself is not kept. The shard is
-//! chosen by the subject, so that the tiers of one client mostly lie behind one lock; the buckets that are
-//! everybody's have a shard of their own, locked last and therefore held for the shortest time. A request locks
-//! all shards it needs in ascending order, so two requests never wait for each other in a circle.
+//! A key is known by a seeded 63-bit fingerprint of all its parts; the text itself is not kept. Each bucket is held by
+//! itself, for as long as it takes to decide. A request that needs several takes hold of them in the order in which
+//! they lie, so two requests never wait for each other in a circle; those that many keys meet in have a table of
+//! their own and come last, so they are held for the shortest time.
 
+mod held;
 mod logs;
+mod patience;
+mod record;
 mod room;
-mod shard;
 mod slot;
 mod table;
 mod visit;
@@ -15,7 +17,7 @@ mod visit;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
@@ -24,16 +26,20 @@ use parking_lot::Mutex;
 use super::{Charge, Refund, Store, Taken};
 use crate::bucket::Bucket;
 use crate::clock::Clock;
-use crate::limit::Limit;
+use crate::limit::{Algorithm, Limit};
 use crate::name::Name;
+use held::Held;
+use logs::Logs;
+use record::Record;
 use room::Room;
-use shard::Shard;
+use table::Table;
 
 /// How a [`MemoryStore`] is set up.
 #[derive(Clone, Debug)]
 pub struct MemoryConfig {
-    /// The most keys to keep; 1,000,000 by default, which takes 30 to 60 MB. When there are more *live* keys, new
-    /// ones share a few buckets per rule, and [`MemoryStats::shared`] counts it; no bucket in use is ever forgotten.
+    /// The most keys to keep; 1,000,000 by default, which take 30 to 60 MB once they are there. When there are more
+    /// *live* keys, new ones share a few buckets per rule, and [`MemoryStats::shared`] counts it; no bucket in use is
+    /// ever forgotten.
     pub max_keys: usize,
     /// The most entries in all sliding logs together, 16 bytes each; 4,000,000 by default. Beyond it a log that has an
     /// entry gets no more: the newest takes up what is admitted. It then denies longer, by a window at most, and never
@@ -72,20 +78,24 @@ pub struct MemoryStats {
 /// Keeps usage in this process.
 #[derive(Debug)]
 pub struct MemoryStore {
-    /// A power of two of shards for subjects, and a last one for everybody's buckets.
-    shards: Box<[Line<Mutex<Shard>>]>,
-    room: Room,
+    /// One slot per key.
+    own: Table,
+    /// Buckets that many keys meet in: everybody's, and those that are shared when there is no room.
+    common: Table,
+    max_keys: usize,
+    /// How many buckets the keys of one rule share.
+    stripes: u64,
+    logs: Box<[Mutex<Logs>]>,
     seed: Seed,
     clock: Clock,
     shared: AtomicU64,
-    /// Written now and then, so apart from what is read all the time.
-    next_to_clean: Line<AtomicUsize>,
 }
 
-/// On a cache line of its own: neighbours' locks do not slow each other.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Line<T>(T);
+/// Enough that two threads seldom meet.
+const LOG_SHARDS: usize = 64;
+/// Room for everybody's bucket of so many rules, and for as many shared ones.
+const MOST_EVERYBODYS: usize = 50_000;
+const MOST_SHARED: usize = 50_000;
 
 impl MemoryStore {
     /// A store with the default configuration.
@@ -97,18 +107,20 @@ impl MemoryStore {
     /// A store with this configuration.
     #[must_use]
     pub fn with(config: MemoryConfig) -> Self {
-        // Enough that threads seldom meet; for a small store fewer, so that its shards are not all slack.
-        let shards = (config.max_keys / 64).clamp(1, 256).next_power_of_two();
         let log_room = Arc::new(Room::new(config.max_log_entries));
         Self {
-            shards: (0..=shards)
-                .map(|_| Line(Mutex::new(Shard::new(&log_room))))
+            own: Table::new(config.max_keys),
+            common: Table::new(MOST_EVERYBODYS + MOST_SHARED),
+            max_keys: config.max_keys,
+            stripes: (config.max_keys as u64 / 64)
+                .clamp(1, 256)
+                .next_power_of_two(),
+            logs: (0..LOG_SHARDS)
+                .map(|_| Mutex::new(Logs::new(&log_room)))
                 .collect(),
-            room: Room::new(config.max_keys),
             seed: Seed::random(),
             clock: config.clock,
             shared: AtomicU64::new(0),
-            next_to_clean: Line(AtomicUsize::new(0)),
         }
     }
 
@@ -116,65 +128,85 @@ impl MemoryStore {
     #[must_use]
     pub fn stats(&self) -> MemoryStats {
         let now_us = self.clock.now_us();
-        let mut stats = MemoryStats {
-            keys: 0,
-            live_keys: 0,
-            log_entries: 0,
-            slots: 0,
+        let (own, common) = (&self.own, &self.common);
+        MemoryStats {
+            keys: own.keys() + common.keys(),
+            live_keys: own.live_keys(now_us) + common.live_keys(now_us),
+            log_entries: self.logs.iter().map(|logs| logs.lock().entries()).sum(),
+            slots: own.slots() + common.slots(),
             shared: self.shared.load(Ordering::Relaxed),
-        };
-        for shard in &self.shards {
-            let shard = shard.0.lock();
-            stats.keys += shard.keys();
-            stats.live_keys += shard.live_keys(now_us);
-            stats.log_entries += shard.log_entries();
-            stats.slots += shard.slots();
         }
-        stats
     }
 
     /// Clears everything that says nothing any more, at once. Not needed: it happens by itself as requests come.
     pub fn sweep(&self) {
         let now_us = self.clock.now_us();
-        for shard in &self.shards {
-            let mut shard = shard.0.lock();
-            // Twice round: once to remove, once to give back the memory.
-            for _ in 0..2 {
-                let slots = shard.slots() + shard.keys() + 1;
-                self.room.give_back(shard.sweep(slots, now_us));
-            }
-        }
+        self.own.sweep_all(now_us, &self.forgetting());
+        self.common.sweep_all(now_us, &self.forgetting());
     }
 
-    /// The shard of a bucket, and its fingerprint.
     #[inline]
-    fn address(&self, bucket: &Bucket<'_>) -> (usize, u64) {
+    fn fingerprint(&self, bucket: &Bucket<'_>) -> u64 {
         let mut hasher = (&self.seed).build_hasher();
-        let mut parts = bucket.parts();
-        let everybody = self.shards.len() - 1;
-        let shard = match parts.next() {
-            None => everybody,
-            Some(subject) => {
-                subject.hash(&mut hasher);
-                usize::try_from(hasher.finish() & (everybody as u64 - 1)).unwrap_or(0)
-            }
-        };
         // A bare key has no rule, and nothing else has its dimension.
         if !bucket.rule().is_none() {
             bucket.rule().hash(&mut hasher);
         }
-        for part in parts {
+        for part in bucket.parts() {
             part.hash(&mut hasher);
         }
-        (shard, hasher.finish().max(1))
+        slot::fingerprint(hasher.finish())
     }
 
-    /// The bucket that keys of a rule share when the store is full: one in each shard for each order of magnitude of
+    /// The bucket that keys of a rule share when the store is full: one per stripe and order of magnitude of
     /// limits, so that plans with different figures do not meet there.
-    fn shared_fingerprint(&self, rule: Name, limit: &Limit) -> u64 {
-        let magnitude = (limit.algorithm(), limit.capacity().ilog2());
-        (&self.seed).hash_one(("shared", rule, magnitude)).max(1)
+    fn shared_by_stripe(&self, own: u64, rule: Name, limit: &Limit) -> u64 {
+        let stripe = (own >> 1) % self.stripes;
+        slot::fingerprint((&self.seed).hash_one(("stripe", stripe, rule, magnitude(limit))))
     }
+
+    /// The bucket that all share when there is no room even for more of those.
+    fn shared_by_all(&self, limit: &Limit) -> u64 {
+        slot::fingerprint((&self.seed).hash_one(("all", magnitude(limit))))
+    }
+
+    /// Where one of many keys and one of everybody's lies.
+    #[inline]
+    fn table_of(&self, bucket: &Bucket<'_>) -> &Table {
+        match bucket.is_everybodys() {
+            true => &self.common,
+            false => &self.own,
+        }
+    }
+
+    #[inline]
+    fn logs_of(&self, fingerprint: u64) -> &Mutex<Logs> {
+        let shard = usize::try_from(fingerprint >> 1).unwrap_or(0) % LOG_SHARDS;
+        &self.logs[shard]
+    }
+
+    /// What to do with a record that is forgotten.
+    fn forgetting(&self) -> impl Fn(u64, Record) {
+        |fingerprint, record| {
+            if let Some(place) = record.log_place() {
+                self.logs_of(fingerprint).lock().forget(place);
+            }
+        }
+    }
+
+    /// Changes a bucket, if it is there.
+    fn change(&self, bucket: &Bucket<'_>, change: impl FnOnce(&mut Held<'_>)) {
+        let fingerprint = self.fingerprint(bucket);
+        if let Some(claim) = self.table_of(bucket).hold_surely(fingerprint) {
+            let mut held = Held::new(claim, self.logs_of(fingerprint));
+            change(&mut held);
+            held.keep();
+        }
+    }
+}
+
+fn magnitude(limit: &Limit) -> (Algorithm, u32) {
+    (limit.algorithm(), limit.capacity().ilog2())
 }
 
 impl Default for MemoryStore {
@@ -196,20 +228,16 @@ impl Store for MemoryStore {
 
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
         for refund in refunds {
-            let (number, fingerprint) = self.address(&refund.bucket);
-            let mut shard = self.shards[number].0.lock();
-            if let Some(index) = shard.find(fingerprint) {
-                shard.refund(index, refund, self.clock.now_us());
-            }
+            self.change(&refund.bucket, |held| {
+                held.refund(refund, self.clock.now_us());
+            });
         }
         Ok(())
     }
 
     async fn reset(&self, buckets: &[Bucket<'_>]) -> Result<(), Infallible> {
         for bucket in buckets {
-            let (number, fingerprint) = self.address(bucket);
-            let gone = self.shards[number].0.lock().remove(fingerprint);
-            self.room.give_back(usize::from(gone));
+            self.change(bucket, |held| held.reset());
         }
         Ok(())
     }
@@ -242,15 +270,5 @@ impl<'a> BuildHasher for &'a Seed {
 impl std::fmt::Debug for Seed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Seed(..)")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shard_and_its_lock_are_one_cache_line() {
-        assert_eq!(size_of::<Line<Mutex<Shard>>>(), 64);
     }
 }

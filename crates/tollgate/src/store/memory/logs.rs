@@ -71,7 +71,7 @@ impl Logs {
         let before = std::mem::replace(&mut self.logs[place as usize].counted, now);
         self.entries = self.entries + now - before;
         match now.checked_sub(before) {
-            Some(more) => self.room.take_all_anyway(more),
+            Some(more) => self.room.take(more),
             None => self.room.give_back(before - now),
         }
     }

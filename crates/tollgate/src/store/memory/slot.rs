@@ -1,225 +1,164 @@
-//! One bucket in 24 bytes.
+//! Three words that threads share without a lock.
+//!
+//! A slot's first word is its key's fingerprint; one bit of it says that somebody holds the slot. To hold it is one
+//! compare-and-swap, which also makes sure that the key is still the one that was looked for; to let it go is one
+//! store. So a check writes to the one cache line it has to write to anyway, and to no other. (With a lock per shard,
+//! two cores passed the lock's line to and fro for every check: bench/README.md.)
 
-use crate::algorithm::{Counter, Level, State, Window};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A fingerprint, a stamp and one word of state. A fingerprint of 0 marks a free slot.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Slot {
-    pub(super) fingerprint: u64,
-    pub(super) stamp: Stamp,
-    word: u64,
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
+
+use super::patience::Patience;
+use super::record::Record;
+
+/// Fingerprint, stamp and state. An array, as only those can be had from zeroed memory.
+pub(super) type Slot = [AtomicU64; 3];
+
+/// Fingerprints never have this bit.
+const HELD: u64 = 1;
+
+/// A hash as a fingerprint: even, and not 0, which marks a free slot.
+pub(super) fn fingerprint(hash: u64) -> u64 {
+    (hash & !HELD).max(2)
 }
 
-/// What a slot holds: the state itself, or where the log lies.
-pub(super) enum Content {
-    State(State),
-    Log { place: u32 },
+/// Whose slot it is, held or not; 0 if it is free.
+#[inline]
+pub(super) fn owner(slot: &Slot) -> u64 {
+    slot[0].load(Ordering::Acquire) & !HELD
 }
 
-impl Slot {
-    pub(super) fn new(fingerprint: u64) -> Self {
-        Self {
-            fingerprint,
-            ..Self::default()
-        }
-    }
+/// A glance at what a slot says, which somebody may be changing.
+pub(super) fn glance(slot: &Slot) -> Record {
+    Record::from_words([
+        slot[1].load(Ordering::Relaxed),
+        slot[2].load(Ordering::Relaxed),
+    ])
+}
 
-    pub(super) fn is_free(&self) -> bool {
-        self.fingerprint == 0
-    }
+/// Fills a free slot. Only for those who may change the table.
+pub(super) fn fill(slot: &Slot, fingerprint: u64, record: Record) {
+    write(slot, record);
+    slot[0].store(fingerprint, Ordering::Release);
+}
 
-    /// Whether nothing was ever written to it.
-    pub(super) fn is_blank(&self) -> bool {
-        self.stamp == Stamp::default() && self.word == 0
-    }
+fn write(slot: &Slot, record: Record) {
+    let [stamp, word] = record.to_words();
+    slot[1].store(stamp, Ordering::Relaxed);
+    slot[2].store(word, Ordering::Relaxed);
+}
 
+/// The right to read and write a slot. Whoever wants several takes them in the order in which they lie in the table.
+#[derive(Debug)]
+pub(super) struct Claim<'a> {
+    slot: &'a Slot,
+    fingerprint: u64,
+}
+
+impl<'a> Claim<'a> {
+    /// Waits until the slot is free to hold; `None` if it is not this key's (any more).
     #[inline]
-    pub(super) fn content(&self) -> Content {
-        let (at_us, word) = (self.stamp.at_us(), self.word);
-        Content::State(match self.stamp.form() {
-            Form::Level => State::Level(Level {
-                at_us,
-                used_utok: word,
-            }),
-            Form::Window => State::Window(Window { at_us, used: word }),
-            Form::Counter => State::Counter(Counter {
-                at_us,
-                current: low(word),
-                previous: low(word >> 32),
-            }),
-            Form::Log => return Content::Log { place: low(word) },
-        })
-    }
-
-    /// The level of a token or leaky bucket, if that is what the slot holds.
-    #[inline]
-    pub(super) fn level(&self) -> Option<Level> {
-        (self.stamp.form() == Form::Level).then_some(Level {
-            at_us: self.stamp.at_us(),
-            used_utok: self.word,
-        })
-    }
-
-    #[inline]
-    pub(super) fn write_level(&mut self, level: Level, empty_at_us: u64) {
-        self.stamp = Stamp::new(level.at_us, Form::Level, empty_at_us);
-        self.word = level.used_utok;
-    }
-
-    /// Sees to it that the slot is not cleared before this time.
-    #[inline]
-    pub(super) fn keep_until(&mut self, empty_at_us: u64) {
-        if !self.is_blank() && empty_at_us > self.stamp.expires_at_us() {
-            self.stamp = Stamp::new(self.stamp.at_us(), self.stamp.form(), empty_at_us);
-        }
-    }
-
-    /// Where the log lies, if this slot has one.
-    #[inline]
-    pub(super) fn log_place(&self) -> Option<u32> {
-        (self.stamp.form() == Form::Log).then_some(low(self.word))
-    }
-
-    /// Writes a state that says nothing from `empty_at_us` on. For a log this is [`write_log`](Self::write_log).
-    #[inline]
-    pub(super) fn write(&mut self, state: &State, empty_at_us: u64) {
-        let (form, word) = match state {
-            State::Level(level) => return self.write_level(*level, empty_at_us),
-            State::Window(window) => (Form::Window, window.used),
-            State::Counter(counter) => (
-                Form::Counter,
-                u64::from(counter.current) | (u64::from(counter.previous) << 32),
-            ),
-            State::Log(_) => return,
-        };
-        self.stamp = Stamp::new(state.at_us(), form, empty_at_us);
-        self.word = word;
-    }
-
-    pub(super) fn write_log(&mut self, place: u32, at_us: u64, empty_at_us: u64) {
-        self.stamp = Stamp::new(at_us, Form::Log, empty_at_us);
-        self.word = u64::from(place);
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
-fn low(word: u64) -> u32 {
-    word as u32
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Level,
-    Window,
-    Counter,
-    Log,
-}
-
-/// When the state was true, its form, and until when it matters.
-///
-/// 52 bits of time, 2 of form, and 10 for the span until it says nothing: a small float (6 bits of exponent, 4 of
-/// mantissa) that is rounded up, so that nothing is forgotten too early.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stamp(u64);
-
-const TIME_BITS: u32 = 52;
-const SPAN_SHIFT: u32 = TIME_BITS + 2;
-const MANTISSA_BITS: u32 = 4;
-
-impl Stamp {
-    fn new(at_us: u64, form: Form, empty_at_us: u64) -> Self {
-        debug_assert!(at_us <= 1 << TIME_BITS);
-        let at_us = at_us.min((1 << TIME_BITS) - 1);
-        let span = span_to_bits(empty_at_us.saturating_sub(at_us));
-        Self(at_us | (form as u64) << TIME_BITS | span << SPAN_SHIFT)
-    }
-
-    pub(super) fn at_us(self) -> u64 {
-        self.0 & ((1 << TIME_BITS) - 1)
-    }
-
-    fn form(self) -> Form {
-        match self.0 >> TIME_BITS & 3 {
-            0 => Form::Level,
-            1 => Form::Window,
-            2 => Form::Counter,
-            _ => Form::Log,
-        }
-    }
-
-    /// From when on the slot can be cleared.
-    pub(super) fn expires_at_us(self) -> u64 {
-        self.at_us()
-            .saturating_add(span_from_bits(self.0 >> SPAN_SHIFT))
-    }
-}
-
-/// The smallest span in the small float that is at least `us`.
-fn span_to_bits(us: u64) -> u64 {
-    const ONE: u64 = 1 << MANTISSA_BITS;
-    if us < ONE {
-        return us;
-    }
-    let shift = u64::from(us.ilog2() - MANTISSA_BITS);
-    // Rounding up may carry into the exponent, which is just right.
-    let mantissa = us.div_ceil(1 << shift) - ONE;
-    (shift + 1) * ONE + mantissa
-}
-
-fn span_from_bits(bits: u64) -> u64 {
-    const ONE: u64 = 1 << MANTISSA_BITS;
-    let (exponent, mantissa) = (bits / ONE, bits % ONE);
-    match exponent {
-        0 => mantissa,
-        _ => (ONE + mantissa) << (exponent - 1),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slot_is_24_bytes() {
-        assert_eq!(size_of::<Slot>(), 24);
-    }
-
-    #[test]
-    fn spans_are_rounded_up_by_less_than_a_sixteenth() {
-        let mut us = 0_u64;
-        while us < 1 << 53 {
-            for us in [us.saturating_sub(1), us, us + 1] {
-                let kept = span_from_bits(span_to_bits(us));
-                assert!(kept >= us && kept - us <= us / 16, "{us} became {kept}");
-                assert!(span_to_bits(us) < 1 << 10, "{us} needs more than 10 bits");
+    pub(super) fn wait_for(slot: &'a Slot, fingerprint: u64) -> Option<Self> {
+        let mut patience = Patience::default();
+        loop {
+            match slot[0].compare_exchange_weak(
+                fingerprint,
+                fingerprint | HELD,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(Self { slot, fingerprint }),
+                Err(seen) if seen & !HELD == fingerprint => patience.wait(),
+                Err(_) => return None,
             }
-            us = us * 17 / 16 + 1;
         }
     }
 
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    #[inline]
+    pub(super) fn read(&self) -> Record {
+        glance(self.slot)
+    }
+
+    #[inline]
+    pub(super) fn write(&self, record: Record) {
+        write(self.slot, record);
+    }
+
+    /// Lets the slot go as a free one. Those who wait for it will look for their key elsewhere.
+    pub(super) fn vacate(mut self) {
+        self.fingerprint = 0;
+    }
+}
+
+impl Drop for Claim<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot[0].store(self.fingerprint, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    fn slot(fingerprint: u64) -> Arc<Slot> {
+        let slot = Arc::new([AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)]);
+        fill(&slot, fingerprint, Record::default());
+        slot
+    }
+
+    fn add_one(claim: &Claim<'_>) {
+        let [stamp, word] = claim.read().to_words();
+        // Both words are changed together, by one at a time.
+        assert_eq!(stamp, word);
+        claim.write(Record::from_words([stamp + 1, word + 1]));
+    }
+
+    /// Every interleaving of two threads that count in one slot: nothing is lost, and nobody sees half of a change.
     #[test]
-    fn every_form_comes_back_as_it_went_in() {
-        let at_us = (1 << TIME_BITS) - 1;
-        let mut slot = Slot::new(7);
-        for state in [
-            State::Level(Level {
-                at_us,
-                used_utok: 8_000_000_000_000_000,
-            }),
-            State::Window(Window { at_us, used: 9 }),
-            State::Counter(Counter {
-                at_us,
-                current: u32::MAX,
-                previous: 1,
-            }),
-        ] {
-            slot.write(&state, at_us + 1_000);
-            assert_eq!(slot.stamp.at_us(), at_us);
-            assert!(slot.stamp.expires_at_us() >= at_us + 1_000);
-            assert!(matches!(slot.content(), Content::State(read) if read == state));
-            assert_eq!(slot.log_place(), None);
-        }
-        slot.write_log(12, at_us, 0);
-        assert_eq!(slot.log_place(), Some(12));
+    fn what_is_written_under_a_claim_is_seen_whole_by_the_next() {
+        loom::model(|| {
+            let slot = slot(4);
+            let other = {
+                let slot = Arc::clone(&slot);
+                loom::thread::spawn(move || add_one(&Claim::wait_for(&slot, 4).unwrap()))
+            };
+            add_one(&Claim::wait_for(&slot, 4).unwrap());
+            other.join().unwrap();
+            assert_eq!(glance(&slot).to_words(), [2, 2]);
+        });
+    }
+
+    /// One thread counts while the other moves the key to another slot: it is counted before, or not at all there.
+    #[test]
+    fn a_key_that_moves_takes_its_count_along() {
+        loom::model(|| {
+            let (from, to) = (slot(4), slot(6));
+            let mover = {
+                let (from, to) = (Arc::clone(&from), Arc::clone(&to));
+                loom::thread::spawn(move || {
+                    Claim::wait_for(&to, 6).unwrap().vacate();
+                    let claim = Claim::wait_for(&from, 4).unwrap();
+                    let record = claim.read();
+                    claim.vacate();
+                    fill(&to, 4, record);
+                })
+            };
+            let counted = [&from, &to]
+                .into_iter()
+                .any(|slot| Claim::wait_for(slot, 4).map(|claim| add_one(&claim)).is_some());
+            mover.join().unwrap();
+            assert_eq!(owner(&from), 0);
+            assert_eq!(owner(&to), 4);
+            assert_eq!(glance(&to).to_words(), [u64::from(counted); 2]);
+        });
     }
 }

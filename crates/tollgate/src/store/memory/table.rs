@@ -1,223 +1,539 @@
-//! Open addressing with linear probing over 24-byte slots.
+//! Where the slots lie: extendible hashing over chunks of 64.
 //!
-//! A look-up touches one place in memory, mostly one cache line. Against `hashbrown`, which touches two (the
-//! control bytes and the slot), this is 1.3 to 1.5 times as fast from 100,000 keys on, and it lets the sweep walk
-//! slot by slot. bench/README.md has the figures.
+//! The upper bits of a fingerprint pick an entry of the directory, which says the chunk; inside the chunk a key lies at
+//! or a little behind its home. A chunk that fills up is split in two, and the directory doubles when it must. So
+//! the table grows by 64 slots at a time, and nobody ever waits for more than that to move.
+//!
+//! Looking for a key and [holding](Claim) it takes no lock, and may run while the table changes: it then finds the key,
+//! as a claim makes sure of, or nothing. Whoever finds nothing asks again under the one lock that all changes of
+//! the table take, and which nobody may ask for while holding a claim.
+//!
+//! A look-up touches one entry of the directory, which is small, and one place among the slots, mostly one cache line.
 
-use super::slot::Slot;
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 
-#[derive(Debug, Default)]
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use super::record::Record;
+use super::slot::{self, Claim, Slot};
+
+const SLOTS: usize = 64;
+/// A chunk with more keys than this is split: beyond it, keys lie too far from home.
+const CROWDED: usize = 52;
+/// How many a chunk holds at the least on average: half of a crowded one, as it was just split.
+const SPARSE: usize = CROWDED / 2;
+/// For every so many new keys, one chunk is swept.
+const NEW_KEYS_PER_SWEEP: usize = 8;
+
+type Chunk = [Slot; SLOTS];
+
+#[derive(Debug)]
 pub(super) struct Table {
-    slots: Vec<Slot>,
-    len: usize,
-    /// Where the sweep goes on.
-    hand: usize,
+    /// Address space for all there may ever be; memory is used only where something was written.
+    chunks: Box<[Chunk]>,
+    /// Which chunk, by the upper [`depth`](Self::depth) bits of the fingerprint.
+    directory: Box<[AtomicU32]>,
+    depth: AtomicU32,
+    /// The rest is for those who change something: apart from what is read all the time.
+    changing: Line<Changing>,
 }
 
-const SMALLEST: usize = 16;
+#[derive(Debug)]
+struct Changing {
+    keys: AtomicUsize,
+    plan: Mutex<Plan>,
+}
+
+/// How the chunks are used.
+#[derive(Debug)]
+struct Plan {
+    used: Vec<Usage>,
+    /// The chunk to sweep next.
+    hand: usize,
+    new_keys: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Usage {
+    keys: usize,
+    /// How many bits its keys have in common.
+    depth: u32,
+}
+
+/// On a cache line of its own.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line<T>(T);
+
+/// Where a key lies. Places are held in ascending order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    chunk: u32,
+    slot: u32,
+}
 
 impl Table {
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(super) fn capacity(&self) -> usize {
-        self.slots.capacity()
-    }
-
-    pub(super) fn slot(&self, index: usize) -> &Slot {
-        &self.slots[index]
-    }
-
-    pub(super) fn slot_mut(&mut self, index: usize) -> &mut Slot {
-        &mut self.slots[index]
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
-        self.slots.iter().filter(|slot| !slot.is_free())
-    }
-
-    /// Spreads fingerprints over any number of slots, by their upper bits.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "less than the number of slots"
-    )]
-    fn home(&self, fingerprint: u64) -> usize {
-        ((u128::from(fingerprint) * self.slots.len() as u128) >> 64) as usize
-    }
-
-    fn next(&self, index: usize) -> usize {
-        match index + 1 {
-            end if end == self.slots.len() => 0,
-            next => next,
+    /// A table for so many keys; fewer, if the system cannot give that much address space.
+    pub(super) fn new(most_keys: usize) -> Self {
+        let mut chunks = (most_keys / SPARSE).saturating_add(8).min(1 << 30);
+        let (chunks, directory) = loop {
+            let directory = chunks.next_power_of_two() * 16;
+            match (zeroed::chunks(chunks), zeroed::directory(directory)) {
+                (Some(chunks), Some(directory)) => break (chunks, directory),
+                _ => chunks /= 2,
+            }
+        };
+        let first = Usage { keys: 0, depth: 0 };
+        Self {
+            chunks,
+            directory,
+            depth: AtomicU32::new(0),
+            changing: Line(Changing {
+                keys: AtomicUsize::new(0),
+                plan: Mutex::new(Plan {
+                    used: vec![first],
+                    hand: 0,
+                    new_keys: 0,
+                }),
+            }),
         }
+    }
+
+    /// How many keys there are, those included that say nothing any more.
+    pub(super) fn keys(&self) -> usize {
+        self.changing.0.keys.load(Ordering::Relaxed)
+    }
+
+    /// How many slots there are in chunks that have been used.
+    pub(super) fn slots(&self) -> usize {
+        self.changing.0.plan.lock().used.len() * SLOTS
+    }
+
+    /// Keys that still say something.
+    pub(super) fn live_keys(&self, now_us: u64) -> usize {
+        let used = self.changing.0.plan.lock().used.len();
+        let slots = self.chunks[..used].as_flattened().iter();
+        slots
+            .filter(|slot| slot::owner(slot) != 0 && slot::glance(slot).expires_at_us() > now_us)
+            .count()
     }
 
     #[inline]
-    pub(super) fn find(&self, fingerprint: u64) -> Option<usize> {
-        if self.slots.is_empty() {
-            return None;
-        }
-        let mut index = self.home(fingerprint);
-        loop {
-            let slot = &self.slots[index];
-            if slot.fingerprint == fingerprint {
-                return Some(index);
+    fn chunk_of(&self, fingerprint: u64) -> u32 {
+        let entry = upper_bits(fingerprint, self.depth.load(Ordering::Relaxed));
+        self.directory[entry].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn find(&self, fingerprint: u64) -> Option<Place> {
+        let chunk = self.chunk_of(fingerprint);
+        let slots = &self.chunks[chunk as usize];
+        for slot in from_home(fingerprint) {
+            match slot::owner(&slots[slot as usize % SLOTS]) {
+                owner if owner == fingerprint => return Some(Place { chunk, slot }),
+                0 => return None,
+                _ => {}
             }
-            if slot.is_free() {
-                return None;
-            }
-            index = self.next(index);
         }
+        None
     }
 
-    /// Reads where each of these would be, without waiting for one before asking for the next.
-    pub(super) fn touch(&self, fingerprints: impl Iterator<Item = u64>) {
-        let read = |fingerprint| {
-            let slot = self.slots.get(self.home(fingerprint));
-            slot.map_or(0, |slot| slot.fingerprint)
-        };
-        std::hint::black_box(fingerprints.map(read).fold(0, u64::wrapping_add));
+    /// Waits until nobody else holds this place; `None` if the key does not lie there any more.
+    #[inline]
+    pub(super) fn hold_at(&self, place: Place, fingerprint: u64) -> Option<Claim<'_>> {
+        let slot = &self.chunks[place.chunk as usize][place.slot as usize % SLOTS];
+        Claim::wait_for(slot, fingerprint)
     }
 
-    /// Whether `more` slots can be added without moving the others.
-    pub(super) fn has_room(&self, more: usize) -> bool {
-        (self.len + more) * 5 <= self.slots.len() * 4
-    }
-
-    pub(super) fn make_room(&mut self, more: usize) {
-        while !self.has_room(more) {
-            self.rebuild((self.slots.len() * 3 / 2).max(SMALLEST));
-        }
-    }
-
-    /// Adds a slot that is not there; there must be [room](Self::has_room).
-    pub(super) fn insert(&mut self, slot: Slot) -> usize {
-        debug_assert!(self.has_room(1) && !slot.is_free());
-        let mut index = self.home(slot.fingerprint);
-        while !self.slots[index].is_free() {
-            index = self.next(index);
-        }
-        self.slots[index] = slot;
-        self.len += 1;
-        index
-    }
-
-    /// Frees a slot and closes the gap, so that no probe stops too early.
-    pub(super) fn remove(&mut self, index: usize) -> Slot {
-        let removed = self.slots[index];
-        let mut gap = index;
-        let mut at = index;
+    /// Finds a key and waits until nobody else holds it; `None` if it is not there, or was not for a moment.
+    #[inline]
+    pub(super) fn hold(&self, fingerprint: u64) -> Option<Claim<'_>> {
         loop {
-            at = self.next(at);
-            if self.slots[at].is_free() {
+            let place = self.find(fingerprint)?;
+            if let Some(claim) = self.hold_at(place, fingerprint) {
+                return Some(claim);
+            }
+        }
+    }
+
+    /// [`find`](Self::find), and sure also while the table changes. Not for those who hold a claim.
+    pub(super) fn find_surely(&self, fingerprint: u64) -> Option<Place> {
+        self.find(fingerprint).or_else(|| {
+            let _unchanging = self.changing.0.plan.lock();
+            self.find(fingerprint)
+        })
+    }
+
+    /// [`hold`](Self::hold), and sure also while the table changes. Not for those who hold a claim.
+    pub(super) fn hold_surely(&self, fingerprint: u64) -> Option<Claim<'_>> {
+        loop {
+            let place = self.find_surely(fingerprint)?;
+            if let Some(claim) = self.hold_at(place, fingerprint) {
+                return Some(claim);
+            }
+        }
+    }
+
+    /// Makes sure of a slot for a key, reserved for a moment; says whether there is one. What had to go is handed to
+    /// `gone`.
+    /// Beyond `most` keys, those that say nothing any more make room, or there is none.
+    ///
+    /// Not for those who hold a claim.
+    #[cold]
+    pub(super) fn insert(
+        &self,
+        fingerprint: u64,
+        most: usize,
+        now_us: u64,
+        gone: &dyn Fn(u64, Record),
+    ) -> bool {
+        let mut plan = self.changing.0.plan.lock();
+        // Somebody may have been faster, or the table was changing when we looked.
+        if self.find(fingerprint).is_some() {
+            return true;
+        }
+        plan.new_keys = plan.new_keys.wrapping_add(1);
+        let is_full = self.keys() >= most;
+        if is_full || plan.new_keys.is_multiple_of(NEW_KEYS_PER_SWEEP) {
+            self.sweep_next(&mut plan, is_full, now_us, gone);
+        }
+        if self.keys() >= most {
+            return false;
+        }
+        while plan.used[self.chunk_of(fingerprint) as usize].keys >= CROWDED {
+            let freed = self.sweep_chunk(&mut plan, self.chunk_of(fingerprint), 1, now_us, gone);
+            if freed == 0 && !self.split(&mut plan, fingerprint) {
                 break;
             }
-            let home = self.home(self.slots[at].fingerprint);
-            // It may move into the gap unless its home lies behind the gap.
-            if self.distance(home, at) >= self.distance(gap, at) {
-                self.slots[gap] = self.slots[at];
-                gap = at;
-            }
         }
-        self.slots[gap] = Slot::default();
-        self.len -= 1;
-        removed
+        self.put(&mut plan, fingerprint, Record::reserved(now_us))
     }
 
-    fn distance(&self, from: usize, to: usize) -> usize {
-        match to.checked_sub(from) {
-            Some(distance) => distance,
-            None => to + self.slots.len() - from,
+    /// Sweeps a chunk, unless somebody is changing the table. Not for those who hold a claim.
+    #[cold]
+    pub(super) fn try_sweep(&self, now_us: u64, gone: &dyn Fn(u64, Record)) {
+        if let Some(mut plan) = self.changing.0.plan.try_lock() {
+            self.sweep_next(&mut plan, true, now_us, gone);
         }
     }
 
-    /// Looks at the next `count` slots and removes those that say nothing any more, handing each to `removed`.
-    pub(super) fn sweep(&mut self, count: usize, now_us: u64, mut removed: impl FnMut(&Slot)) {
-        for _ in 0..count.min(self.slots.len()) {
-            if self.hand >= self.slots.len() {
-                self.hand = 0;
-                self.shrink();
-            }
-            let Some(slot) = self.slots.get(self.hand) else {
-                return;
-            };
-            if !slot.is_free() && slot.stamp.expires_at_us() <= now_us {
-                // Another may have moved in here: look again next time.
-                removed(&self.remove(self.hand));
+    /// Clears everything that says nothing any more.
+    pub(super) fn sweep_all(&self, now_us: u64, gone: &dyn Fn(u64, Record)) {
+        let chunks = self.changing.0.plan.lock().used.len();
+        for _ in 0..chunks {
+            self.sweep_next(&mut self.changing.0.plan.lock(), true, now_us, gone);
+        }
+    }
+
+    fn sweep_next(
+        &self,
+        plan: &mut MutexGuard<'_, Plan>,
+        thoroughly: bool,
+        now_us: u64,
+        gone: &dyn Fn(u64, Record),
+    ) {
+        plan.hand = (plan.hand + 1) % plan.used.len();
+        let chunk = u32::try_from(plan.hand).unwrap_or(0);
+        self.sweep_chunk(plan, chunk, if thoroughly { 1 } else { 8 }, now_us, gone);
+    }
+
+    /// Clears what says nothing any more if there are at least so many of those, and says how many went.
+    fn sweep_chunk(
+        &self,
+        plan: &mut Plan,
+        chunk: u32,
+        at_least: usize,
+        now_us: u64,
+        gone: &dyn Fn(u64, Record),
+    ) -> usize {
+        let expired = |slot: &Slot| slot::glance(slot).expires_at_us() <= now_us;
+        let slots = self.chunks[chunk as usize].iter();
+        let found = slots
+            .filter(|slot| slot::owner(slot) != 0 && expired(slot))
+            .take(at_least)
+            .count();
+        if found < at_least {
+            return 0;
+        }
+        let mut freed = 0;
+        for (fingerprint, record) in self.clear(plan, chunk) {
+            if record.expires_at_us() > now_us {
+                self.put(plan, fingerprint, record);
             } else {
-                self.hand += 1;
+                gone(fingerprint, record);
+                freed += 1;
             }
         }
+        freed
     }
 
-    /// Gives memory back after a flood.
-    fn shrink(&mut self) {
-        if self.slots.len() > SMALLEST && self.len * 4 < self.slots.len() {
-            self.rebuild((self.len * 2).max(SMALLEST));
+    /// Splits the chunk of a fingerprint in two; says whether it could.
+    fn split(&self, plan: &mut Plan, fingerprint: u64) -> bool {
+        let chunk = self.chunk_of(fingerprint);
+        let depth = plan.used[chunk as usize].depth;
+        let new = plan.used.len();
+        if new == self.chunks.len() || !self.deepen_directory(depth + 1) {
+            return false;
         }
+        let moving = self.clear(plan, chunk);
+        plan.used[chunk as usize].depth = depth + 1;
+        plan.used.push(Usage {
+            keys: 0,
+            depth: depth + 1,
+        });
+        // The entries of the chunk are neighbours; the upper half of them now means the new one.
+        let entries = 1 << (self.depth.load(Ordering::Relaxed) - depth);
+        let first = upper_bits(fingerprint, depth) * entries;
+        for entry in &self.directory[first + entries / 2..first + entries] {
+            entry.store(u32::try_from(new).unwrap_or(0), Ordering::Relaxed);
+        }
+        for (fingerprint, record) in moving {
+            self.put(plan, fingerprint, record);
+        }
+        true
     }
 
-    fn rebuild(&mut self, capacity: usize) {
-        let old = std::mem::replace(&mut self.slots, vec![Slot::default(); capacity]);
-        self.len = 0;
-        self.hand = 0;
-        for slot in old {
-            if !slot.is_free() {
-                self.insert(slot);
+    /// Makes sure that the directory tells chunks apart that have so many bits in common; says whether it can.
+    fn deepen_directory(&self, wanted: u32) -> bool {
+        let depth = self.depth.load(Ordering::Relaxed);
+        let entries = 1_usize << depth;
+        if wanted <= depth {
+            return true;
+        }
+        if 2 * entries > self.directory.len() {
+            return false;
+        }
+        // From the end, so that no entry is overwritten before it was read.
+        for entry in (0..entries).rev() {
+            let chunk = self.directory[entry].load(Ordering::Relaxed);
+            self.directory[2 * entry].store(chunk, Ordering::Relaxed);
+            self.directory[2 * entry + 1].store(chunk, Ordering::Relaxed);
+        }
+        self.depth.store(depth + 1, Ordering::Relaxed);
+        true
+    }
+
+    /// Takes everything out of a chunk. Waits for those who hold a slot there.
+    fn clear(&self, plan: &mut Plan, chunk: u32) -> SmallVec<[(u64, Record); SLOTS]> {
+        let slots = self.chunks[chunk as usize].iter();
+        let claims: SmallVec<[Claim<'_>; SLOTS]> = slots
+            .filter(|slot| slot::owner(slot) != 0)
+            .filter_map(|slot| Claim::wait_for(slot, slot::owner(slot)))
+            .collect();
+        let taken = (claims.iter())
+            .map(|claim| (claim.fingerprint(), claim.read()))
+            .collect();
+        plan.used[chunk as usize].keys -= claims.len();
+        self.count_keys(|keys| keys - claims.len());
+        claims.into_iter().for_each(Claim::vacate);
+        taken
+    }
+
+    /// Puts a key that is not here into the first free slot; says whether there was one.
+    fn put(&self, plan: &mut Plan, fingerprint: u64, record: Record) -> bool {
+        let chunk = self.chunk_of(fingerprint) as usize;
+        let slots = &self.chunks[chunk];
+        for at in from_home(fingerprint) {
+            let slot = &slots[at as usize % SLOTS];
+            if slot::owner(slot) == 0 {
+                slot::fill(slot, fingerprint, record);
+                plan.used[chunk].keys += 1;
+                self.count_keys(|keys| keys + 1);
+                return true;
             }
         }
+        false
+    }
+
+    /// Only under the lock, so nobody counts at the same time; an atomic for those who read.
+    fn count_keys(&self, change: impl Fn(usize) -> usize) {
+        let keys = &self.changing.0.keys;
+        keys.store(change(keys.load(Ordering::Relaxed)), Ordering::Relaxed);
+    }
+}
+
+#[inline]
+fn upper_bits(fingerprint: u64, bits: u32) -> usize {
+    // In two steps, as no shift is as long as the word.
+    usize::try_from(fingerprint >> 1 >> (63 - bits)).unwrap_or(usize::MAX)
+}
+
+/// The slots of a chunk from a key's home on, once round.
+#[inline]
+fn from_home(fingerprint: u64) -> impl Iterator<Item = u32> {
+    const SLOTS: u64 = self::SLOTS as u64;
+    let home = fingerprint / 2 % SLOTS;
+    (home..home + SLOTS).map(|slot| u32::try_from(slot % SLOTS).unwrap_or(0))
+}
+
+/// Memory that is zero without being written to, so that the system need not provide it before it is used.
+mod zeroed {
+    use super::{AtomicU32, Chunk};
+
+    #[cfg(not(loom))]
+    pub(super) fn chunks(count: usize) -> Option<Box<[Chunk]>> {
+        bytemuck::allocation::try_zeroed_slice_box(count).ok()
+    }
+
+    #[cfg(not(loom))]
+    pub(super) fn directory(entries: usize) -> Option<Box<[AtomicU32]>> {
+        bytemuck::allocation::try_zeroed_slice_box(entries).ok()
+    }
+
+    #[cfg(loom)]
+    pub(super) fn chunks(count: usize) -> Option<Box<[Chunk]>> {
+        use loom::sync::atomic::AtomicU64;
+        let slot = || std::array::from_fn(|_| AtomicU64::new(0));
+        let chunk = || std::array::from_fn(|_| slot());
+        Some((0..count).map(|_| chunk()).collect())
+    }
+
+    #[cfg(loom)]
+    pub(super) fn directory(entries: usize) -> Option<Box<[AtomicU32]>> {
+        Some((0..entries).map(|_| AtomicU32::new(0)).collect())
     }
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use proptest::prelude::*;
+    use std::cell::RefCell;
     use std::collections::HashSet;
 
     use super::*;
+    use crate::algorithm::{Level, State};
+
+    const NOW_US: u64 = 1_000_000;
+
+    fn until(empty_at_us: u64) -> Record {
+        let mut record = Record::default();
+        let level = Level {
+            at_us: 0,
+            used_utok: 1,
+        };
+        record.write(&State::Level(level), empty_at_us);
+        record
+    }
+
+    fn insert(table: &Table, fingerprint: u64, record: Record) -> bool {
+        let inserted = table.insert(fingerprint, usize::MAX, NOW_US, &|_, _| {});
+        if inserted {
+            table.hold(fingerprint).unwrap().write(record);
+        }
+        inserted
+    }
 
     proptest! {
-        /// Fingerprints from a small range of homes, so that runs grow long, wrap and overlap.
+        /// Fingerprints with few different beginnings and homes, so that chunks split deep and slots run over.
         #[test]
-        fn behaves_like_a_set(ops in prop::collection::vec((any::<bool>(), 0_u64..64), 1..400)) {
-            let mut table = Table::default();
-            let mut set = HashSet::new();
-            for (add, n) in ops {
-                let fingerprint = ((n % 7) << 61) | (n + 1);
-                match table.find(fingerprint) {
-                    Some(index) if !add => {
-                        prop_assert_eq!(table.remove(index).fingerprint, fingerprint);
-                        prop_assert!(set.remove(&fingerprint));
-                    }
-                    None if add => {
-                        table.make_room(1);
-                        table.insert(Slot::new(fingerprint));
-                        prop_assert!(set.insert(fingerprint));
-                    }
-                    found => prop_assert_eq!(found.is_some(), set.contains(&fingerprint)),
+        fn keeps_what_is_live_and_loses_only_what_is_not(
+            ops in prop::collection::vec((any::<bool>(), 0_u64..8, 0_u64..4, 0_u64..64), 1..600)
+        ) {
+            let table = Table::new(10_000);
+            let (mut live, mut dead) = (HashSet::new(), HashSet::new());
+            let gone = RefCell::new(HashSet::new());
+            for (lives, upper, home, n) in ops {
+                let fingerprint = slot::fingerprint(upper << 61 | n << 53 | home << 1 | 1 << 20);
+                if live.contains(&fingerprint) || dead.contains(&fingerprint) {
+                    continue;
                 }
-                prop_assert_eq!(table.len(), set.len());
-                for known in &set {
-                    prop_assert!(table.find(*known).is_some());
+                gone.borrow_mut().remove(&fingerprint);
+                let inserted = table.insert(fingerprint, usize::MAX, NOW_US, &|fingerprint, _| {
+                    gone.borrow_mut().insert(fingerprint);
+                });
+                prop_assert!(inserted);
+                let claim = table.hold(fingerprint).unwrap();
+                claim.write(until(if lives { 2 * NOW_US } else { NOW_US / 2 }));
+                drop(claim);
+                if lives { live.insert(fingerprint) } else { dead.insert(fingerprint) };
+                dead.retain(|fingerprint| !gone.borrow().contains(fingerprint));
+                for known in live.iter().chain(&dead) {
+                    let claim = table.hold(*known);
+                    prop_assert!(claim.is_some());
+                    let is_live = claim.unwrap().read().expires_at_us() > NOW_US;
+                    prop_assert_eq!(is_live, live.contains(known));
                 }
+                prop_assert_eq!(table.keys(), live.len() + dead.len());
+                prop_assert_eq!(table.live_keys(NOW_US), live.len());
             }
+            prop_assert!(gone.borrow().is_disjoint(&live));
         }
     }
 
     #[test]
-    fn a_sweep_removes_what_is_past_and_gives_the_memory_back() {
-        let mut table = Table::default();
-        for n in 1..=10_000_u64 {
-            table.make_room(1);
-            table.insert(Slot::new(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+    fn grows_a_chunk_at_a_time_to_its_bound_and_no_further() {
+        let table = Table::new(20_000);
+        assert_eq!(table.slots(), SLOTS);
+        let inserted = (1..=20_000_u64)
+            .filter(|n| {
+                let fingerprint = slot::fingerprint(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+                insert(&table, fingerprint, until(2 * NOW_US))
+            })
+            .count();
+        assert_eq!((inserted, table.keys()), (20_000, 20_000));
+        assert!(table.slots() * 24 < 64 * 20_000, "{}", table.slots());
+        assert!(!table.insert(2, 20_000, NOW_US, &|_, _| {}));
+    }
+
+    #[test]
+    fn a_table_that_cannot_grow_says_so_and_keeps_what_it_has() {
+        let table = Table::new(0);
+        let kept: Vec<u64> = (1..10_000_u64)
+            .map(|n| slot::fingerprint(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+            .filter(|fingerprint| insert(&table, *fingerprint, until(2 * NOW_US)))
+            .collect();
+        assert!(kept.len() > 8 * CROWDED && kept.len() <= 8 * SLOTS);
+        assert!(kept.iter().all(|fingerprint| table.find(*fingerprint).is_some()));
+    }
+
+    #[test]
+    fn what_says_nothing_any_more_makes_room() {
+        let table = Table::new(1_000);
+        for n in 1..=1_000_u64 {
+            let fingerprint = slot::fingerprint(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            assert!(insert(&table, fingerprint, until(2 * NOW_US)));
         }
-        let before = table.capacity();
-        let mut removed = 0;
-        table.sweep(2 * before, 1, |_| removed += 1);
-        table.sweep(2 * before, 1, |_| removed += 1);
-        assert_eq!((removed, table.len()), (10_000, 0));
-        table.sweep(1, 1, |_| {});
-        assert!(table.capacity() <= SMALLEST, "{}", table.capacity());
+        let slots = table.slots();
+        table.sweep_all(NOW_US, &|_, _| {});
+        assert_eq!(table.keys(), 1_000);
+        table.sweep_all(3 * NOW_US, &|_, _| {});
+        assert_eq!((table.keys(), table.slots()), (0, slots));
+    }
+
+    /// Threads count in their own keys and in one that is everybody's while the table grows under them.
+    #[test]
+    fn nothing_is_lost_while_the_table_grows() {
+        const EACH: u64 = 20_000;
+        let table = Table::new(100_000);
+        let add_one = |fingerprint: u64| loop {
+            if let Some(claim) = table.hold(fingerprint) {
+                let [_, count] = claim.read().to_words();
+                claim.write(Record::from_words([u64::MAX >> 2, count + 1]));
+                return;
+            }
+            assert!(table.insert(fingerprint, usize::MAX, NOW_US, &|_, _| {}));
+        };
+        let key = |n: u64| slot::fingerprint(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for n in 1..=EACH {
+                        add_one(key(n));
+                        add_one(key(n / 100));
+                    }
+                });
+            }
+        });
+        let count = |n| table.hold(key(n)).unwrap().read().to_words()[1];
+        let counted: u64 = count(0) + (1..=EACH).map(count).sum::<u64>();
+        assert_eq!(counted, 4 * 2 * EACH);
+        assert_eq!(count(EACH), 4);
+        assert_eq!(count(1), 4 + 4 * 100);
     }
 }

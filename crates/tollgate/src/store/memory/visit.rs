@@ -1,36 +1,32 @@
-//! The walk of a request through the memory store: lock, look, charge all or none.
+//! The walk of a request through the memory store: hold, look, charge all or none.
 
-use parking_lot::MutexGuard;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::Ordering;
 
-use super::MemoryStore;
-use super::shard::{Ask, Shard};
+use super::held::{Ask, Held};
+use super::table::{Place, Table};
+use super::{MOST_SHARED, MemoryStore};
 use crate::algorithm::{Fit, Look};
+use crate::limit::Algorithm;
 use crate::store::{Charge, Outcome, Taken};
 
-/// Slots to look at every 64 takes: each is seen again after eight times as many takes as there are slots.
-const SLOTS_PER_CLEANING: usize = 8;
+/// About every so many takes, 64 slots are swept, so that a store without new keys is cleaned as well.
+const TAKES_PER_SWEEP: u64 = 512;
 
-/// A charge at its bucket. A request with several stops at one after the other, in the order of the shards.
+/// A charge at its bucket. A request with several stops at one after the other, in the order in which they lie.
 struct Stop {
     /// Which of the charges.
     charge: usize,
-    shard: usize,
+    /// Whether it is in the table of the buckets that many keys meet in.
+    common: bool,
+    /// Where it lies; none for a key that is only looked at and not there.
+    place: Option<Place>,
     fingerprint: u64,
-    /// Where in its shard; `None` for a key never seen.
-    index: Option<usize>,
     /// Whether the bucket stands for many keys, as the store is full.
     shared: bool,
-    /// Whether it was charged at the first look.
+    /// Which of the buckets that are held.
+    held: usize,
     charged: bool,
-}
-
-/// A shard that is locked, and the time that was read once it was.
-struct Locked<'a> {
-    number: usize,
-    shard: MutexGuard<'a, Shard>,
-    now_us: u64,
 }
 
 impl MemoryStore {
@@ -54,254 +50,259 @@ impl MemoryStore {
         self.visit_one(charge, true)
     }
 
-    /// One bucket behind one lock: most of all checks.
+    /// One bucket: most of all checks.
     fn visit_one(&self, charge: &Charge<'_>, charging: bool) -> (Outcome, u64) {
-        let (number, fingerprint) = self.address(&charge.bucket);
-        let mut shard = self.shards[number].0.lock();
-        let index = shard.find(fingerprint);
-        // Read under the lock, so that the times on a bucket come in order.
+        let fingerprint = self.fingerprint(&charge.bucket);
+        let Some(claim) = self.table_of(&charge.bucket).hold(fingerprint) else {
+            return self.visit_new(charge, fingerprint, charging);
+        };
+        let mut held = Held::new(claim, self.logs_of(fingerprint));
+        // Read while it is held, so that the times on a bucket come in order.
         let now_us = self.clock.now_us();
-        let ask = ask(charge, now_us, charging);
-        let (look, shared) = match index {
-            Some(index) => (shard.take(index, &ask), false),
-            None => self.visit_new(charge, fingerprint, &mut shard, &ask),
-        };
-        let is_time_to_clean = shard.count_take();
-        drop(shard);
-        if is_time_to_clean {
-            self.clean(now_us);
-        }
-        (outcome(&look, shared, now_us), now_us)
+        let look = held.take(&ask(charge, now_us, charging));
+        held.keep();
+        drop(held);
+        self.clean_now_and_then(fingerprint, now_us);
+        (outcome(&look, false, now_us), now_us)
     }
 
-    /// A key that is not here. Also says whether it had to share.
+    /// One bucket of a key that is not here.
     #[cold]
-    fn visit_new(
-        &self,
-        charge: &Charge<'_>,
-        own: u64,
-        shard: &mut Shard,
-        ask: &Ask<'_>,
-    ) -> (Look, bool) {
-        if ask.charging {
-            self.room.give_back(shard.make_room(1, ask.now_us));
+    fn visit_new(&self, charge: &Charge<'_>, own: u64, charging: bool) -> (Outcome, u64) {
+        loop {
+            let mut stop = Stop::new(0, charge, own);
+            self.settle(&mut stop, charge, charging);
+            let Some(place) = stop.place else {
+                let now_us = self.clock.now_us();
+                let look = ask(charge, now_us, false).of_nothing();
+                return (outcome(&look, stop.shared, now_us), now_us);
+            };
+            if let Some(claim) = self.table(&stop).hold_at(place, stop.fingerprint) {
+                let mut held = Held::new(claim, self.logs_of(stop.fingerprint));
+                let now_us = self.clock.now_us();
+                let look = held.take(&ask(charge, now_us, charging));
+                if !look.charged {
+                    held.forget_reservation();
+                }
+                held.keep();
+                return (outcome(&look, stop.shared, now_us), now_us);
+            }
         }
-        let (fingerprint, shared) = self.place_for_new(charge, own, shard, ask.charging);
-        let look = match shard.find(fingerprint) {
-            Some(index) => shard.take(index, ask),
-            None => shard.look_at_nothing(ask),
-        };
-        self.settle(fingerprint, look.charged, shard);
-        (look, shared)
     }
 
-    /// Several buckets: lock and look at one shard after the other, then charge all or none.
-    ///
-    /// The bucket that comes last is everybody's, if there is one, and what all threads wait for. When all before it
-    /// have room it decides alone, so it is looked at and charged in one go, and its lock is released at once.
+    /// Several buckets: hold all, look at each, then charge all or none.
     fn visit_all(&self, charges: &[Charge<'_>], charging: bool) -> Taken {
-        let mut stops = self.stops(charges);
-        let stops = stops.as_mut_slice();
-        let mut locked: SmallVec<[Locked<'_>; 2]> = SmallVec::new();
+        // All fingerprints first and then all places: the waits for memory overlap.
+        let mut stops: SmallVec<[Stop; 4]> = (charges.iter().enumerate())
+            .map(|(i, charge)| Stop::new(i, charge, self.fingerprint(&charge.bucket)))
+            .collect();
+        let cleaning = stops.first().map_or(0, |stop| stop.fingerprint);
+        let taken = loop {
+            for stop in &mut stops {
+                stop.place = self.table(stop).find(stop.fingerprint);
+            }
+            for stop in &mut stops {
+                if stop.place.is_none() {
+                    self.settle(stop, &charges[stop.charge], charging);
+                }
+            }
+            stops.sort_unstable_by_key(|stop| (stop.common, stop.place, stop.charge));
+            // If the table changed meanwhile, another look.
+            if let Some(taken) = self.try_all(charges, &mut stops, charging) {
+                break taken;
+            }
+        };
+        self.clean_now_and_then(cleaning, taken.at_us);
+        taken
+    }
+
+    /// `None` if a bucket is not any more where it was.
+    fn try_all(&self, charges: &[Charge<'_>], stops: &mut [Stop], charging: bool) -> Option<Taken> {
+        let mut held: SmallVec<[Held<'_>; 4]> = SmallVec::new();
         let mut outcomes: SmallVec<[Outcome; 4]> = smallvec![NO_OUTCOME; charges.len()];
-        let (mut admitted, mut any_new) = (true, false);
-        for i in 0..stops.len() {
-            if locked
-                .last()
-                .is_none_or(|here| here.number != stops[i].shard)
-            {
-                let mut here = self.lock(stops[i].shard);
-                any_new |= self.find_all(charges, &mut stops[i..], &mut here, charging);
-                locked.push(here);
-            }
-            let Some(here) = locked.last_mut() else {
+        let mut admitted = true;
+        let mut now_us = 0;
+        // What is common comes last, is looked at last, and let go first.
+        let first_common = stops.partition_point(|stop| !stop.common);
+        let (own, common) = stops.split_at_mut(first_common);
+        for stops in [own, common] {
+            if stops.is_empty() {
                 continue;
-            };
-            let charge = &charges[stops[i].charge];
-            let before = cost_before(charges, &stops[..=i]);
-            let decides = admitted && before == 0 && i + 1 == stops.len();
-            let mut ask = ask(charge, here.now_us, charging && decides);
-            // Those before it on the same bucket must fit as well.
-            ask.cost = ask.cost.saturating_add(before);
-            let look = stops[i].take(&mut here.shard, &ask);
-            admitted &= charge.shadow || look.fit.admits();
-            outcomes[stops[i].charge] = outcome(&look, stops[i].shared, here.now_us);
-            stops[i].charged = look.charged;
-        }
-        let at_us = locked
-            .last()
-            .map_or_else(|| self.clock.now_us(), |last| last.now_us);
-        let mut is_time_to_clean = false;
-        while let Some(mut here) = locked.pop() {
-            for stop in stops.iter_mut().filter(|stop| stop.shard == here.number) {
-                let outcome = &mut outcomes[stop.charge];
-                // A shadow that has no room is left alone.
-                if charging && admitted && !stop.charged && outcome.fit.admits() {
-                    let ask = ask(&charges[stop.charge], here.now_us, true);
-                    let look = stop.take(&mut here.shard, &ask);
-                    outcome.remaining = look.remaining;
-                    outcome.full_at_us = look.empty_at_us.max(here.now_us);
-                    outcome.charged = look.charged;
-                    stop.charged = look.charged;
-                }
             }
-            if any_new {
-                // Only now: freeing a slot moves others.
-                for stop in stops.iter().filter(|stop| stop.shard == here.number) {
-                    self.settle(stop.fingerprint, stop.charged, &mut here.shard);
-                }
+            self.hold_all(stops, &mut held)?;
+            // Read while they are held, so that the times on a bucket come in order.
+            now_us = self.clock.now_us();
+            for i in 0..stops.len() {
+                let charge = &charges[stops[i].charge];
+                let mut ask = ask(charge, now_us, false);
+                let look = match held.get_mut(stops[i].held) {
+                    None => ask.of_nothing(),
+                    Some(held) => {
+                        // Those before it on the same bucket must fit as well.
+                        let before = cost_before(charges, &stops[..=i]);
+                        ask.cost = ask.cost.saturating_add(before);
+                        let alone = before == 0 && !is_met_again(stops, i);
+                        ask.charging = charging && admitted && alone && held.can_undo(charge);
+                        held.take(&ask)
+                    }
+                };
+                admitted &= charge.shadow || look.fit.admits();
+                outcomes[stops[i].charge] = outcome(&look, stops[i].shared, now_us);
+                stops[i].charged = look.charged;
             }
-            is_time_to_clean |= here.shard.count_take();
         }
-        if is_time_to_clean {
-            self.clean(at_us);
+        let at_us = match stops.is_empty() {
+            true => self.clock.now_us(),
+            false => now_us,
+        };
+        match charging && admitted {
+            true => charge_the_rest(charges, stops, &mut held, &mut outcomes),
+            false => undo_all(charges, stops, &mut held, &mut outcomes),
         }
-        Taken {
+        while let Some(mut held) = held.pop() {
+            if !(charging && admitted) {
+                held.forget_reservation();
+            }
+            held.keep();
+        }
+        Some(Taken {
             admitted,
             at_us,
             outcomes,
-        }
+        })
     }
 
-    /// Where the charges of a request lie, in ascending order of the shards: all requests lock in the same order.
-    fn stops(&self, charges: &[Charge<'_>]) -> SmallVec<[Stop; 4]> {
-        let mut stops: SmallVec<[Stop; 4]> = SmallVec::new();
-        for (i, charge) in charges.iter().enumerate() {
-            let (shard, fingerprint) = self.address(&charge.bucket);
-            stops.push(Stop {
-                charge: i,
-                shard,
-                fingerprint,
-                index: None,
-                shared: false,
-                charged: false,
-            });
-        }
-        // Tiers are mostly in order already: the subject's first, everybody's last.
-        if !stops.is_sorted_by_key(|stop| stop.shard) {
-            stops.sort_unstable_by_key(|stop| (stop.shard, stop.charge));
-        }
-        stops
-    }
-
-    fn lock(&self, number: usize) -> Locked<'_> {
-        let shard = self.shards[number].0.lock();
-        Locked {
-            number,
-            shard,
-            // Read under the lock, so that the times on a bucket come in order.
-            now_us: self.clock.now_us(),
-        }
-    }
-
-    /// Finds the buckets of a shard that was just locked; says whether any of them is new.
-    fn find_all(
-        &self,
-        charges: &[Charge<'_>],
+    /// Takes hold of all buckets of these stops, each once. `None` if one is not any more where it was.
+    fn hold_all<'a>(
+        &'a self,
         stops: &mut [Stop],
-        here: &mut Locked<'_>,
-        charging: bool,
-    ) -> bool {
-        let end = stops.partition_point(|stop| stop.shard == here.number);
-        let stops = &mut stops[..end];
-        // Two look-ups one after the other would wait for memory twice.
-        here.shard.touch(stops.iter().map(|stop| stop.fingerprint));
-        let mut any_new = false;
-        for stop in stops.iter_mut() {
-            stop.index = here.shard.find(stop.fingerprint);
-            any_new |= stop.index.is_none();
-        }
-        if any_new {
-            self.place_new(charges, stops, here, charging);
-        }
-        any_new
-    }
-
-    /// Gives every key that is not here its place. Moves slots, so all of the shard are found anew.
-    #[cold]
-    fn place_new(
-        &self,
-        charges: &[Charge<'_>],
-        stops: &mut [Stop],
-        here: &mut Locked<'_>,
-        charging: bool,
-    ) {
-        let shard = &mut here.shard;
-        if charging {
-            self.room
-                .give_back(shard.make_room(stops.len(), here.now_us));
-        }
-        for stop in stops.iter_mut() {
-            if shard.find(stop.fingerprint).is_none() {
-                let charge = &charges[stop.charge];
-                (stop.fingerprint, stop.shared) =
-                    self.place_for_new(charge, stop.fingerprint, shard, charging);
+        held: &mut SmallVec<[Held<'a>; 4]>,
+    ) -> Option<()> {
+        let mut last = None;
+        for stop in stops {
+            if let Some(place) = stop.place {
+                if last != Some(place) {
+                    let claim = self.table(stop).hold_at(place, stop.fingerprint)?;
+                    held.push(Held::new(claim, self.logs_of(stop.fingerprint)));
+                    last = Some(place);
+                }
+                stop.held = held.len() - 1;
+            } else {
+                stop.held = usize::MAX;
             }
         }
-        for stop in stops.iter_mut() {
-            stop.index = shard.find(stop.fingerprint);
+        Some(())
+    }
+
+    fn table(&self, stop: &Stop) -> &Table {
+        match stop.common {
+            true => &self.common,
+            false => &self.own,
         }
     }
 
-    /// Where a key goes that is not here: into a slot of its own, or into one that is shared where there is no room.
-    /// What is everybody's always has its own: there is one per rule. Without charging, nothing is added.
-    fn place_for_new(
-        &self,
-        charge: &Charge<'_>,
-        own: u64,
-        shard: &mut Shard,
-        charging: bool,
-    ) -> (u64, bool) {
-        let Charge { bucket, limit, .. } = charge;
-        if !charging {
-            return match self.room.is_full() && !bucket.is_everybodys() {
-                true => (self.shared_fingerprint(bucket.rule(), limit), true),
-                false => (own, false),
-            };
-        }
-        if bucket.is_everybodys() {
-            self.room.take_anyway();
-            shard.insert_blank(own);
-            return (own, false);
-        }
-        if self.room.take() {
-            shard.insert_blank(own);
-            return (own, false);
-        }
-        self.shared.fetch_add(1, Ordering::Relaxed);
-        let shared = self.shared_fingerprint(bucket.rule(), limit);
-        if shard.find(shared).is_none() {
-            self.room.take_anyway();
-            shard.insert_blank(shared);
-        }
-        (shared, true)
-    }
-
-    /// Frees the slot of a new key that was not used after all. Moves slots: nothing may be looked at afterwards.
-    fn settle(&self, fingerprint: u64, charged: bool, shard: &mut Shard) {
-        if !charged && shard.remove_blank(fingerprint) {
-            self.room.give_back(1);
-        }
-    }
-
-    /// Clears a few slots that say nothing any more, in one shard after the other, so that those nobody asks for are
-    /// cleaned as well. Never waits for a lock.
+    /// Finds a place for a key that has none: a slot of its own, or one that is shared where there is no room. What is
+    /// everybody's always has its own: there is one per rule. Without charging, nothing is added.
+    ///
+    /// Not while anything is held.
     #[cold]
-    fn clean(&self, now_us: u64) {
-        let number = self.next_to_clean.0.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-        if let Some(mut shard) = self.shards[number].0.try_lock() {
-            self.room.give_back(shard.sweep(SLOTS_PER_CLEANING, now_us));
+    fn settle(&self, stop: &mut Stop, charge: &Charge<'_>, charging: bool) {
+        let now_us = self.clock.now_us();
+        let forgetting = self.forgetting();
+        if charging {
+            let most = if stop.common { usize::MAX } else { self.max_keys };
+            if (self.table(stop)).insert(stop.fingerprint, most, now_us, &forgetting) {
+                stop.place = self.table(stop).find_surely(stop.fingerprint);
+                return;
+            }
+            self.shared.fetch_add(1, Ordering::Relaxed);
+        } else {
+            stop.place = self.table(stop).find_surely(stop.fingerprint);
+            if stop.place.is_some() || stop.common || self.own.keys() < self.max_keys {
+                return;
+            }
+        }
+        (stop.common, stop.shared) = (true, true);
+        let (rule, limit) = (charge.bucket.rule(), charge.limit);
+        let stripes = self.shared_by_stripe(stop.fingerprint, rule, limit);
+        let all = self.shared_by_all(limit);
+        for (shared, most) in [(stripes, MOST_SHARED), (all, usize::MAX)] {
+            let is_there =
+                !charging || (self.common).insert(shared, most, now_us, &forgetting);
+            if is_there {
+                stop.fingerprint = shared;
+                stop.place = self.common.find_surely(shared);
+                return;
+            }
+        }
+    }
+
+    /// Sweeps a little, at about one take of many: by time and key, as a counter would be one more thing to pass between
+    /// cores. Not while anything is held.
+    #[inline]
+    fn clean_now_and_then(&self, fingerprint: u64, now_us: u64) {
+        if now_us.wrapping_add(fingerprint >> 1).is_multiple_of(TAKES_PER_SWEEP) {
+            self.own.try_sweep(now_us, &self.forgetting());
+        }
+    }
+}
+
+/// Charges those that were only looked at. A shadow that has no room is left alone.
+fn charge_the_rest(
+    charges: &[Charge<'_>],
+    stops: &[Stop],
+    held: &mut [Held<'_>],
+    outcomes: &mut [Outcome],
+) {
+    for stop in stops.iter().filter(|stop| !stop.charged) {
+        let outcome = &mut outcomes[stop.charge];
+        if let (true, Some(held)) = (outcome.fit.admits(), held.get_mut(stop.held)) {
+            let look = held.take(&ask(&charges[stop.charge], outcome.at_us, true));
+            (outcome.remaining, outcome.charged) = (look.remaining, look.charged);
+            outcome.full_at_us = look.empty_at_us.max(outcome.at_us);
+        }
+    }
+}
+
+/// As the request does not pass, nothing is charged: says what was there before.
+fn undo_all(
+    charges: &[Charge<'_>],
+    stops: &[Stop],
+    held: &mut [Held<'_>],
+    outcomes: &mut [Outcome],
+) {
+    for stop in stops.iter().filter(|stop| stop.charged) {
+        let before = &mut outcomes[stop.charge];
+        if let Some(held) = held.get_mut(stop.held) {
+            held.undo();
+            let look = held.take(&ask(&charges[stop.charge], before.at_us, false));
+            *before = outcome(&look, stop.shared, before.at_us);
         }
     }
 }
 
 impl Stop {
-    /// Looks at the bucket, and charges it if that is asked and fits.
-    fn take(&self, shard: &mut Shard, ask: &Ask<'_>) -> Look {
-        match self.index {
-            Some(index) => shard.take(index, ask),
-            None => shard.look_at_nothing(ask),
+    fn new(charge: usize, of: &Charge<'_>, fingerprint: u64) -> Self {
+        Self {
+            charge,
+            common: of.bucket.is_everybodys(),
+            place: None,
+            fingerprint,
+            shared: false,
+            held: usize::MAX,
+            charged: false,
         }
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        (self.common, self.fingerprint) == (other.common, other.fingerprint)
+    }
+}
+
+impl Held<'_> {
+    /// Whether a charge can still be taken back: logs are charged where they lie.
+    fn can_undo(&self, charge: &Charge<'_>) -> bool {
+        charge.limit.algorithm() != Algorithm::SlidingLog && !self.is_log()
     }
 }
 
@@ -335,12 +336,18 @@ fn outcome(look: &Look, shared: bool, now_us: u64) -> Outcome {
     }
 }
 
+/// Whether a later stop is at the same bucket. Stops lie in order.
+fn is_met_again(stops: &[Stop], i: usize) -> bool {
+    stops.get(i + 1).is_some_and(|next| next.meets(&stops[i]))
+}
+
 /// What the stops before the last one want of the same bucket; nothing matters to a charge that costs nothing.
 fn cost_before(charges: &[Charge<'_>], stops: &[Stop]) -> u64 {
     match stops {
         [before @ .., last] if charges[last.charge].cost > 0 => before
             .iter()
-            .filter(|stop| (stop.shard, stop.fingerprint) == (last.shard, last.fingerprint))
+            .rev()
+            .take_while(|stop| stop.meets(last))
             // A shadow never stands in the way of what decides.
             .filter(|stop| charges[last.charge].shadow || !charges[stop.charge].shadow)
             .fold(0, |sum, stop| sum.saturating_add(charges[stop.charge].cost)),

@@ -1,0 +1,162 @@
+//! A bucket that nobody else can look at.
+
+use parking_lot::Mutex;
+
+use super::logs::Logs;
+use super::record::{Content, Record};
+use super::slot::Claim;
+use crate::algorithm::{Arithmetic as _, Look, State};
+use crate::limit::{Algorithm, Limit};
+use crate::store::Refund;
+
+/// What is asked of one bucket.
+#[derive(Clone, Copy)]
+pub(super) struct Ask<'a> {
+    pub(super) limit: &'a Limit,
+    pub(super) now_us: u64,
+    pub(super) cost: u64,
+    /// Whether to charge what fits, or only to look.
+    pub(super) charging: bool,
+}
+
+impl Ask<'_> {
+    /// What a key that is not there would say.
+    pub(super) fn of_nothing(&self) -> Look {
+        let mut fresh = self.limit.fresh();
+        self.limit.take(&mut fresh, self.now_us, self.cost, false)
+    }
+}
+
+/// Changes are made on a copy of the record, and count once they are [kept](Self::keep); sliding logs, which are too
+/// long to copy, are changed where they lie.
+#[derive(Debug)]
+pub(super) struct Held<'a> {
+    claim: Claim<'a>,
+    record: Record,
+    logs: &'a Mutex<Logs>,
+}
+
+impl<'a> Held<'a> {
+    #[inline]
+    pub(super) fn new(claim: Claim<'a>, logs: &'a Mutex<Logs>) -> Self {
+        Self {
+            record: claim.read(),
+            claim,
+            logs,
+        }
+    }
+
+    /// Makes the changes count.
+    #[inline]
+    pub(super) fn keep(&self) {
+        self.claim.write(self.record);
+    }
+
+    /// Undoes all changes that do not count yet.
+    pub(super) fn undo(&mut self) {
+        self.record = self.claim.read();
+    }
+
+    pub(super) fn is_log(&self) -> bool {
+        self.record.log_place().is_some()
+    }
+
+    /// Looks at the bucket, and charges it if the cost fits and that is wanted.
+    #[inline(always)]
+    pub(super) fn take(&mut self, ask: &Ask<'_>) -> Look {
+        // The default algorithm is most of all checks: all in registers.
+        if let Some(bucket) = ask.limit.as_token_bucket()
+            && let Some(mut level) = self.record.level()
+            && ask.cost <= bucket.capacity()
+        {
+            let look = bucket.take(&mut level, ask.now_us, ask.cost, ask.charging);
+            if look.charged {
+                self.record.write_level(level, look.empty_at_us);
+            } else {
+                self.record.keep_until(look.empty_at_us);
+            }
+            return look;
+        }
+        self.take_any(ask)
+    }
+
+    fn take_any(&mut self, ask: &Ask<'_>) -> Look {
+        let mut state = self.read(ask.limit);
+        let look = (ask.limit).take(&mut state, ask.now_us, ask.cost, ask.charging);
+        match look.charged {
+            true => self.write(state, look.empty_at_us),
+            false => {
+                self.put_back(state);
+                // The limit may have become a slower one since the state was written.
+                self.record.keep_until(look.empty_at_us);
+            }
+        }
+        look
+    }
+
+    /// Takes back a cost.
+    pub(super) fn refund(&mut self, refund: &Refund<'_>, now_us: u64) {
+        let limit = refund.limit;
+        let mut state = self.read(limit);
+        limit.refund(&mut state, now_us, refund.charged_at_us, refund.cost);
+        let empty_at_us = limit.empty_at_us(&state);
+        self.write(state, empty_at_us);
+    }
+
+    /// Forgets what was used.
+    pub(super) fn reset(&mut self) {
+        if let Some(place) = self.record.log_place() {
+            self.logs.lock().forget(place);
+        }
+        self.record = Record::default();
+    }
+
+    /// Gives up a slot that was reserved and in which nothing was used after all.
+    pub(super) fn forget_reservation(&mut self) {
+        if self.record.level().is_some_and(|level| level.used_utok == 0) {
+            self.record = Record::default();
+        }
+    }
+
+    /// The state, in the form this limit keeps. A log is taken out, to be written or put back.
+    fn read(&self, limit: &Limit) -> State {
+        match self.record.content() {
+            Content::State(state) => state,
+            Content::Log { place } if limit.algorithm() == Algorithm::SlidingLog => {
+                State::Log(self.logs.lock().take(place))
+            }
+            // Another algorithm takes over: the log stays until that one is charged.
+            Content::Log { place } => match self.logs.lock().get(place) {
+                Some(log) => limit.adopt_log(log),
+                None => limit.fresh(),
+            },
+        }
+    }
+
+    fn put_back(&self, state: State) {
+        if let (State::Log(log), Some(place)) = (state, self.record.log_place()) {
+            self.logs.lock().put(place, log);
+        }
+    }
+
+    fn write(&mut self, state: State, empty_at_us: u64) {
+        let old_place = self.record.log_place();
+        match state {
+            State::Log(mut log) => {
+                let mut logs = self.logs.lock();
+                if logs.are_full() {
+                    log.merge_newest();
+                }
+                let place = old_place.unwrap_or_else(|| logs.new_place());
+                self.record.write_log(place, log.last_us(), empty_at_us);
+                logs.put(place, log);
+            }
+            small => {
+                if let Some(place) = old_place {
+                    self.logs.lock().forget(place);
+                }
+                self.record.write(&small, empty_at_us);
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Waiting for somebody who will be done in a moment.
+
+/// Spins first, as a slot is held for less than a microsecond; then lets others run, as its holder may be one who
+/// was interrupted; at last sleeps, so that nobody is kept from running by those who wait for it.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    waited: u32,
+}
+
+const SPINS: u32 = 6;
+const YIELDS: u32 = 20;
+
+impl Patience {
+    #[cfg(not(loom))]
+    #[cold]
+    pub(super) fn wait(&mut self) {
+        match self.waited {
+            few if few < SPINS => (0..1 << few).for_each(|_| std::hint::spin_loop()),
+            more if more < YIELDS => std::thread::yield_now(),
+            _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+        }
+        self.waited = self.waited.saturating_add(1);
+    }
+
+    #[cfg(loom)]
+    pub(super) fn wait(&mut self) {
+        self.waited = self.waited.saturating_add(SPINS + YIELDS);
+        loom::thread::yield_now();
+    }
+}

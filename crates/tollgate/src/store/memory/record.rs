@@ -1,0 +1,238 @@
+//! What is known of one bucket, in 16 bytes.
+
+use crate::algorithm::{Counter, Level, State, Window};
+
+/// A stamp and one word of state. The blank one says that nothing was used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Record {
+    stamp: Stamp,
+    word: u64,
+}
+
+/// Far longer than it takes to come back and charge.
+const RESERVED_US: u64 = 10_000;
+
+/// What a record holds: the state itself, or where the log lies.
+pub(super) enum Content {
+    State(State),
+    Log { place: u32 },
+}
+
+impl Record {
+    pub(super) fn from_words([stamp, word]: [u64; 2]) -> Self {
+        Self {
+            stamp: Stamp(stamp),
+            word,
+        }
+    }
+
+    pub(super) fn to_words(self) -> [u64; 2] {
+        [self.stamp.0, self.word]
+    }
+
+    /// Of a key that is about to be charged: nothing is used, but it is not to be forgotten in the meantime.
+    pub(super) fn reserved(now_us: u64) -> Self {
+        let mut record = Self::default();
+        let level = Level {
+            at_us: now_us,
+            used_utok: 0,
+        };
+        record.write_level(level, now_us + RESERVED_US);
+        record
+    }
+
+    fn is_blank(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// From when on it says nothing and can be forgotten.
+    pub(super) fn expires_at_us(&self) -> u64 {
+        self.stamp.expires_at_us()
+    }
+
+    #[inline]
+    pub(super) fn content(&self) -> Content {
+        let (at_us, word) = (self.stamp.at_us(), self.word);
+        Content::State(match self.stamp.form() {
+            Form::Level => State::Level(Level {
+                at_us,
+                used_utok: word,
+            }),
+            Form::Window => State::Window(Window { at_us, used: word }),
+            Form::Counter => State::Counter(Counter {
+                at_us,
+                current: low(word),
+                previous: low(word >> 32),
+            }),
+            Form::Log => return Content::Log { place: low(word) },
+        })
+    }
+
+    /// The level of a token or leaky bucket, if that is what it holds.
+    #[inline]
+    pub(super) fn level(&self) -> Option<Level> {
+        (self.stamp.form() == Form::Level).then_some(Level {
+            at_us: self.stamp.at_us(),
+            used_utok: self.word,
+        })
+    }
+
+    #[inline]
+    pub(super) fn write_level(&mut self, level: Level, empty_at_us: u64) {
+        self.stamp = Stamp::new(level.at_us, Form::Level, empty_at_us);
+        self.word = level.used_utok;
+    }
+
+    /// Sees to it that it is not forgotten before this time.
+    #[inline]
+    pub(super) fn keep_until(&mut self, empty_at_us: u64) {
+        if !self.is_blank() && empty_at_us > self.stamp.expires_at_us() {
+            self.stamp = Stamp::new(self.stamp.at_us(), self.stamp.form(), empty_at_us);
+        }
+    }
+
+    /// Where the log lies, if there is one.
+    #[inline]
+    pub(super) fn log_place(&self) -> Option<u32> {
+        (self.stamp.form() == Form::Log).then_some(low(self.word))
+    }
+
+    /// Writes a state that says nothing from `empty_at_us` on. For a log this is [`write_log`](Self::write_log).
+    #[inline]
+    pub(super) fn write(&mut self, state: &State, empty_at_us: u64) {
+        let (form, word) = match state {
+            State::Level(level) => return self.write_level(*level, empty_at_us),
+            State::Window(window) => (Form::Window, window.used),
+            State::Counter(counter) => (
+                Form::Counter,
+                u64::from(counter.current) | (u64::from(counter.previous) << 32),
+            ),
+            State::Log(_) => return,
+        };
+        self.stamp = Stamp::new(state.at_us(), form, empty_at_us);
+        self.word = word;
+    }
+
+    pub(super) fn write_log(&mut self, place: u32, at_us: u64, empty_at_us: u64) {
+        self.stamp = Stamp::new(at_us, Form::Log, empty_at_us);
+        self.word = u64::from(place);
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+fn low(word: u64) -> u32 {
+    word as u32
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Level,
+    Window,
+    Counter,
+    Log,
+}
+
+/// When the state was true, its form, and until when it matters.
+///
+/// 52 bits of time, 2 of form, and 10 for the span until it says nothing: a small float (6 bits of exponent, 4 of
+/// mantissa) that is rounded up, so that nothing is forgotten too early.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stamp(u64);
+
+const TIME_BITS: u32 = 52;
+const SPAN_SHIFT: u32 = TIME_BITS + 2;
+const MANTISSA_BITS: u32 = 4;
+
+impl Stamp {
+    fn new(at_us: u64, form: Form, empty_at_us: u64) -> Self {
+        debug_assert!(at_us <= 1 << TIME_BITS);
+        let at_us = at_us.min((1 << TIME_BITS) - 1);
+        let span = span_to_bits(empty_at_us.saturating_sub(at_us));
+        Self(at_us | (form as u64) << TIME_BITS | span << SPAN_SHIFT)
+    }
+
+    fn at_us(self) -> u64 {
+        self.0 & ((1 << TIME_BITS) - 1)
+    }
+
+    fn form(self) -> Form {
+        match self.0 >> TIME_BITS & 3 {
+            0 => Form::Level,
+            1 => Form::Window,
+            2 => Form::Counter,
+            _ => Form::Log,
+        }
+    }
+
+    /// From when on the record says nothing.
+    fn expires_at_us(self) -> u64 {
+        self.at_us()
+            .saturating_add(span_from_bits(self.0 >> SPAN_SHIFT))
+    }
+}
+
+/// The smallest span in the small float that is at least `us`.
+fn span_to_bits(us: u64) -> u64 {
+    const ONE: u64 = 1 << MANTISSA_BITS;
+    if us < ONE {
+        return us;
+    }
+    let shift = u64::from(us.ilog2() - MANTISSA_BITS);
+    // Rounding up may carry into the exponent, which is just right.
+    let mantissa = us.div_ceil(1 << shift) - ONE;
+    (shift + 1) * ONE + mantissa
+}
+
+fn span_from_bits(bits: u64) -> u64 {
+    const ONE: u64 = 1 << MANTISSA_BITS;
+    let (exponent, mantissa) = (bits / ONE, bits % ONE);
+    match exponent {
+        0 => mantissa,
+        _ => (ONE + mantissa) << (exponent - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_rounded_up_by_less_than_a_sixteenth() {
+        let mut us = 0_u64;
+        while us < 1 << 53 {
+            for us in [us.saturating_sub(1), us, us + 1] {
+                let kept = span_from_bits(span_to_bits(us));
+                assert!(kept >= us && kept - us <= us / 16, "{us} became {kept}");
+                assert!(span_to_bits(us) < 1 << 10, "{us} needs more than 10 bits");
+            }
+            us = us * 17 / 16 + 1;
+        }
+    }
+
+    #[test]
+    fn every_form_comes_back_as_it_went_in() {
+        let at_us = (1 << TIME_BITS) - 1;
+        let mut record = Record::default();
+        for state in [
+            State::Level(Level {
+                at_us,
+                used_utok: 8_000_000_000_000_000,
+            }),
+            State::Window(Window { at_us, used: 9 }),
+            State::Counter(Counter {
+                at_us,
+                current: u32::MAX,
+                previous: 1,
+            }),
+        ] {
+            record.write(&state, at_us + 1_000);
+            assert_eq!(record.stamp.at_us(), at_us);
+            assert!(record.stamp.expires_at_us() >= at_us + 1_000);
+            let read = Record::from_words(record.to_words());
+            assert!(matches!(read.content(), Content::State(read) if read == state));
+            assert_eq!(record.log_place(), None);
+        }
+        record.write_log(12, at_us, 0);
+        assert_eq!(record.log_place(), Some(12));
+    }
+}
