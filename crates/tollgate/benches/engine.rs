@@ -14,15 +14,13 @@
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
-use std::pin::pin;
 use std::process::Command;
 use std::sync::Barrier;
-use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use tollgate::store::MemoryConfig;
-use tollgate::{Dimension, Limit, Limiter, Request, Rule};
+use tollgate::{Dimension, Limit, LocalLimiter, Request, Rule};
 
 const THREADS: usize = 2;
 const CHECKS_PER_THREAD: usize = 1_000_000;
@@ -100,7 +98,7 @@ fn against_governor(keys: usize, skew: Skew) -> (f64, f64) {
     in_turns(
         &order,
         |k| theirs.check_key(&key(k)).is_ok(),
-        |k| now(ours.check(key(k), &limit, 1)).allowed(),
+        |k| ours.check(key(k), &limit, 1).allowed(),
         keys,
     )
 }
@@ -122,12 +120,12 @@ fn tiers(keys: usize) -> (f64, f64) {
             Rule::new("everyone", everyone).unwrap(),
         ])
         .unwrap();
-    let decide = |limiter: &Limiter, k| {
+    let decide = |limiter: &LocalLimiter, k| {
         let key = key(k);
         let request = Request::new()
             .client(std::str::from_utf8(&key).unwrap())
             .route("/v1/charges/{id}");
-        now(limiter.decide(&request)).allowed()
+        limiter.decide(&request).allowed()
     };
     in_turns(&order, |k| decide(&one, k), |k| decide(&three, k), keys)
 }
@@ -172,8 +170,8 @@ fn governor() -> DefaultKeyedRateLimiter<Key> {
     RateLimiter::keyed(quota.allow_burst(NonZeroU32::new(BURST).unwrap()))
 }
 
-fn limiter(keys: usize) -> Limiter {
-    Limiter::in_memory_with(MemoryConfig {
+fn limiter(keys: usize) -> LocalLimiter {
+    LocalLimiter::with(MemoryConfig {
         max_keys: keys.max(1_000_000),
         ..MemoryConfig::default()
     })
@@ -191,14 +189,6 @@ fn key(mut k: u32) -> Key {
         k >>= 4;
     }
     key
-}
-
-/// The memory store answers at the first poll.
-fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => unreachable!("memory never waits"),
-    }
 }
 
 fn sample(keys: usize, skew: Skew, seed: u64) -> Vec<u32> {
@@ -243,7 +233,7 @@ fn bytes_per_key(subject: &str) -> u64 {
         (after - before) / u64::from(KEYS)
     } else {
         let (limiter, limit) = (limiter(KEYS as usize), limit());
-        (0..KEYS).for_each(|k| drop(now(limiter.check(key(k), &limit, 1))));
+        (0..KEYS).for_each(|k| drop(limiter.check(key(k), &limit, 1)));
         let after = resident_bytes();
         drop(limiter);
         (after - before) / u64::from(KEYS)

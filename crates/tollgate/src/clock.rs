@@ -26,6 +26,7 @@ impl Clock {
     }
 
     #[must_use]
+    #[inline(always)]
     pub(crate) fn now_us(&self) -> u64 {
         match &self.0 {
             Source::System(clock) => clock.now_us(),
@@ -134,6 +135,7 @@ impl SystemClock {
         }
     }
 
+    #[inline(always)]
     fn now_us(&self) -> u64 {
         let counted_us = self
             .counter

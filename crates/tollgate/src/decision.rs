@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::limit::Limit;
 use crate::name::Name;
-use crate::store::{Charge, Fit, Outcome, Taken};
+use crate::store::{Charge, Fit, Outcome, TakenAll};
 
 /// Whether a request may go, and why.
 ///
@@ -81,11 +81,12 @@ pub struct Tier {
 }
 
 impl Tier {
-    fn new(charge: &Charge<'_>, outcome: &Outcome) -> Self {
+    #[inline(always)]
+    fn new(charge: &Charge<'_>, outcome: Outcome) -> Self {
         Self {
             rule: charge.bucket.rule(),
             limit: *charge.limit,
-            outcome: *outcome,
+            outcome,
             shadow: charge.shadow,
         }
     }
@@ -153,9 +154,10 @@ impl Tier {
 
 impl Decision {
     /// The decision on a request with one charge.
-    pub(crate) fn of_one(charge: &Charge<'_>, outcome: &Outcome, at_us: u64) -> Self {
+    #[inline(always)]
+    pub(crate) fn of_one(charge: &Charge<'_>, outcome: Outcome) -> Self {
         Self {
-            at_us,
+            at_us: outcome.at_us,
             tiers: Tiers::One([Tier::new(charge, outcome)]),
             bound: if charge.shadow { NO_TIER } else { 0 },
             source: Source::Store,
@@ -163,10 +165,10 @@ impl Decision {
     }
 
     /// The decision on a request with any number of charges.
-    pub(crate) fn new(charges: &[Charge<'_>], taken: &Taken) -> Self {
+    pub(crate) fn new(charges: &[Charge<'_>], taken: &TakenAll<'_>) -> Self {
         let at_us = taken.at_us;
-        let tiers: Vec<Tier> = (charges.iter().zip(&taken.outcomes))
-            .map(|(charge, outcome)| Tier::new(charge, outcome))
+        let tiers: Vec<Tier> = (charges.iter().zip(taken.outcomes))
+            .map(|(charge, outcome)| Tier::new(charge, *outcome))
             .collect();
         let deciding = (0..).zip(&tiers).filter(|(_, tier)| !tier.shadow);
         let bound = match taken.admitted {

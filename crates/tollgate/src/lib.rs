@@ -37,7 +37,7 @@ pub use bucket::{Bucket, Dimension, Part};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Source, Tier, Verdict};
 pub use limit::{Algorithm, Limit, LimitError, Rate};
-pub use limiter::Limiter;
+pub use limiter::{Limiter, LocalLimiter};
 pub use name::{Name, NameError};
 pub use request::Request;
 pub use rule::{Mode, Rule, RuleSet, RuleSetError};

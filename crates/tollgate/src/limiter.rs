@@ -1,15 +1,14 @@
-//! Rules and a store together: the one way through.
+//! The one way in: rules and a store together.
 
-use std::convert::Infallible;
+mod local;
 
-use smallvec::SmallVec;
+pub use local::LocalLimiter;
 
-use crate::bucket::Bucket;
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::request::Request;
-use crate::rule::{Rule, RuleSet, RuleSetError};
-use crate::store::{Charge, MemoryConfig, MemoryStats, MemoryStore, Refund, Store};
+use crate::rule::{Rule, RuleSetError};
+use crate::store::{MemoryConfig, MemoryStats};
 
 /// Says whether a request may go.
 ///
@@ -38,11 +37,8 @@ use crate::store::{Charge, MemoryConfig, MemoryStats, MemoryStore, Refund, Store
 /// ```
 #[derive(Debug, Default)]
 pub struct Limiter {
-    store: MemoryStore,
-    rules: RuleSet,
+    local: LocalLimiter,
 }
-
-type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
 
 impl Limiter {
     /// A limiter that keeps usage in this process, without rules.
@@ -54,22 +50,15 @@ impl Limiter {
     /// A limiter that keeps usage in this process, set up as told.
     #[must_use]
     pub fn in_memory_with(config: MemoryConfig) -> Self {
-        Self {
-            store: MemoryStore::with(config),
-            rules: RuleSet::default(),
-        }
+        LocalLimiter::with(config).into()
     }
 
     /// Decides by these rules.
     ///
     /// # Errors
     /// When the rules do not fit together.
-    pub fn with_rules(
-        mut self,
-        rules: impl IntoIterator<Item = Rule>,
-    ) -> Result<Self, RuleSetError> {
-        self.rules = RuleSet::new(rules)?;
-        Ok(self)
+    pub fn with_rules(self, rules: impl IntoIterator<Item = Rule>) -> Result<Self, RuleSetError> {
+        Ok(self.local.with_rules(rules)?.into())
     }
 
     /// Takes `cost` from the bucket of `key`, which holds `limit`. A cost of 0 looks without taking.
@@ -77,24 +66,17 @@ impl Limiter {
     /// One key is one bucket, whatever limit it is checked against: what was used stays used when the limit changes. For
     /// two limits at once, use rules, or two keys.
     pub async fn check(&self, key: impl AsRef<[u8]>, limit: &Limit, cost: u64) -> Decision {
-        self.take_one(&key_charge(key.as_ref(), limit, cost))
+        self.local.check(key, limit, cost)
     }
 
     /// Takes a request's cost from the buckets of all rules it meets, or from none.
     pub async fn decide(&self, request: &Request<'_>) -> Decision {
-        let mut matching = self.rules.matching(request);
-        if let (Some(only), None) = (matching.next(), matching.next()) {
-            return self.take_one(&charge(only, request));
-        }
-        let charges = self.charges(request);
-        Decision::new(&charges, &certain(self.store.take(&charges).await))
+        self.local.decide(request)
     }
 
     /// Says what [`decide`](Self::decide) would, and takes nothing.
     pub async fn peek(&self, request: &Request<'_>) -> Decision {
-        let charges = self.charges(request);
-        let taken = self.store.peek(&charges).await;
-        Decision::new(&charges, &certain(taken))
+        self.local.peek(request)
     }
 
     /// Gives back what a decision took, as far as it still counts: a caller who has gone frees its place. What took
@@ -102,7 +84,7 @@ impl Limiter {
     ///
     /// In a leaky bucket those behind keep their times: after a refund, as many may go at one time as were refunded.
     pub async fn refund(&self, request: &Request<'_>, decision: Decision) {
-        self.give_back(&self.charges(request), &decision).await;
+        self.local.refund(request, decision);
     }
 
     /// Gives back what an allowed [`check`](Self::check) took.
@@ -113,83 +95,28 @@ impl Limiter {
         cost: u64,
         decision: Decision,
     ) {
-        let charge = key_charge(key.as_ref(), limit, cost);
-        self.give_back(std::slice::from_ref(&charge), &decision)
-            .await;
+        self.local.refund_key(key, limit, cost, decision);
     }
 
     /// Forgets what was used in all buckets this request meets, those it shares with others included.
     pub async fn reset(&self, request: &Request<'_>) {
-        let buckets: SmallVec<[Bucket<'_>; 4]> = (self.charges(request).into_iter())
-            .map(|charge| charge.bucket)
-            .collect();
-        certain(self.store.reset(&buckets).await);
+        self.local.reset(request);
     }
 
     /// Forgets what was used of a key.
     pub async fn reset_key(&self, key: impl AsRef<[u8]>) {
-        certain(self.store.reset(&[Bucket::of_key(key.as_ref())]).await);
+        self.local.reset_key(key);
     }
 
     /// What the store holds.
     #[must_use]
     pub fn stats(&self) -> MemoryStats {
-        self.store.stats()
-    }
-
-    /// One bucket in memory needs nothing to wait for: the shortest way.
-    fn take_one(&self, charge: &Charge<'_>) -> Decision {
-        let (outcome, at_us) = self.store.take_one(charge);
-        Decision::of_one(charge, &outcome, at_us)
-    }
-
-    async fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) {
-        let refund = |charge: &Charge<'_>| {
-            let tier =
-                (decision.tiers().iter()).find(|tier| tier.rule() == charge.bucket.rule())?;
-            (tier.gives_back() && tier.limit() == charge.limit).then_some(tier.at_us())
-        };
-        let refunds: SmallVec<[Refund<'_>; 4]> = (charges.iter())
-            .filter_map(|charge| {
-                Some(Refund {
-                    bucket: charge.bucket,
-                    limit: charge.limit,
-                    cost: charge.cost,
-                    charged_at_us: refund(charge)?,
-                })
-            })
-            .collect();
-        certain(self.store.refund(&refunds).await);
-    }
-
-    fn charges<'a>(&'a self, request: &'a Request<'_>) -> Charges<'a> {
-        (self.rules.matching(request))
-            .map(|rule| charge(rule, request))
-            .collect()
+        self.local.stats()
     }
 }
 
-fn charge<'a>(rule: &'a Rule, request: &'a Request<'_>) -> Charge<'a> {
-    Charge {
-        bucket: rule.bucket(request),
-        limit: rule.limit(),
-        cost: request.tokens(),
-        shadow: rule.is_shadow(),
-    }
-}
-
-fn key_charge<'a>(key: &'a [u8], limit: &'a Limit, cost: u64) -> Charge<'a> {
-    Charge {
-        bucket: Bucket::of_key(key),
-        limit,
-        cost,
-        shadow: false,
-    }
-}
-
-/// Memory cannot fail.
-fn certain<T>(result: Result<T, Infallible>) -> T {
-    match result {
-        Ok(value) => value,
+impl From<LocalLimiter> for Limiter {
+    fn from(local: LocalLimiter) -> Self {
+        Self { local }
     }
 }

@@ -31,10 +31,6 @@ impl Name {
     /// The name that belongs to no rule: checks by key alone.
     pub(crate) const NONE: Self = Self("");
 
-    pub(crate) fn is_none(self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &'static str {

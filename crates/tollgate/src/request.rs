@@ -120,6 +120,7 @@ impl<'a> Request<'a> {
         self.plan
     }
 
+    #[inline(always)]
     pub(crate) fn value(&self, dimension: Dimension) -> Option<&[u8]> {
         match dimension {
             Dimension::Client => self.client.map(str::as_bytes),

@@ -70,6 +70,23 @@ pub struct Taken {
     pub outcomes: SmallVec<[Outcome; 4]>,
 }
 
+/// [`Taken`], with the outcomes still where the store made them.
+pub(crate) struct TakenAll<'a> {
+    pub(crate) admitted: bool,
+    pub(crate) at_us: u64,
+    pub(crate) outcomes: &'a [Outcome],
+}
+
+impl From<TakenAll<'_>> for Taken {
+    fn from(taken: TakenAll<'_>) -> Self {
+        Self {
+            admitted: taken.admitted,
+            at_us: taken.at_us,
+            outcomes: SmallVec::from_slice(taken.outcomes),
+        }
+    }
+}
+
 /// The contract. Every store passes the same suite (`tests/it/contract.rs`).
 pub trait Store: Send + Sync {
     /// What goes wrong; [`Infallible`](std::convert::Infallible) where nothing can.

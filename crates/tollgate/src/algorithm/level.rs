@@ -51,7 +51,7 @@ impl Level {
     }
 
     /// The level at `now_us`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn standing(&self, rate: &Rate, now_us: u64) -> Standing {
         let used_utok = self.used_utok;
         let elapsed_us = now_us.saturating_sub(self.at_us);

@@ -3,7 +3,7 @@
 //! Promise: over any interval, at most `capacity + rate × length` is admitted.
 
 use super::level::Standing;
-use super::{Arithmetic, Level};
+use super::{Arithmetic, Fit, Level, Look};
 use crate::limit::{Rate, UTOK};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +42,40 @@ impl TokenBucket {
 impl Arithmetic for TokenBucket {
     type State = Level;
 
+    /// As for every algorithm, but the level is drained once: this one is most of all checks.
+    #[inline(always)]
+    fn take(&self, level: &mut Level, now_us: u64, cost: u64, charging: bool) -> Look {
+        let standing = self.standing(level, now_us);
+        let remaining = standing.remaining(self.capacity);
+        if cost > remaining {
+            return Look {
+                fit: Fit::Later {
+                    ready_at_us: standing.ready_at_us(&self.rate, self.capacity, cost),
+                },
+                remaining,
+                empty_at_us: self.empty_at_us(level),
+                charged: false,
+            };
+        }
+        let charged = charging && cost > 0;
+        if charged {
+            *level = standing.charged(cost);
+        }
+        Look {
+            fit: Fit::Now,
+            remaining: if charged { remaining - cost } else { remaining },
+            empty_at_us: self.empty_at_us(level),
+            charged,
+        }
+    }
+
+    #[inline(always)]
     fn ready_at_us(&self, level: &Level, now_us: u64, cost: u64) -> u64 {
         self.standing(level, now_us)
             .ready_at_us(&self.rate, self.capacity, cost)
     }
 
+    #[inline(always)]
     fn charge(&self, level: &mut Level, now_us: u64, cost: u64) {
         *level = self.standing(level, now_us).charged(cost);
     }
@@ -55,10 +84,12 @@ impl Arithmetic for TokenBucket {
         level.refund(&self.rate, now_us, charged_at_us, cost);
     }
 
+    #[inline(always)]
     fn remaining(&self, level: &Level, now_us: u64) -> u64 {
         self.standing(level, now_us).remaining(self.capacity)
     }
 
+    #[inline(always)]
     fn empty_at_us(&self, level: &Level) -> u64 {
         level.capped(self.full_utok).falls_to_at_us(&self.rate, 0)
     }

@@ -15,7 +15,7 @@ mod table;
 mod visit;
 
 use std::convert::Infallible;
-use std::hash::{BuildHasher, Hash as _, Hasher as _};
+use std::hash::{BuildHasher, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -148,13 +148,7 @@ impl MemoryStore {
     #[inline]
     fn fingerprint(&self, bucket: &Bucket<'_>) -> u64 {
         let mut hasher = (&self.seed).build_hasher();
-        // A bare key has no rule, and nothing else has its dimension.
-        if !bucket.rule().is_none() {
-            bucket.rule().hash(&mut hasher);
-        }
-        for part in bucket.parts() {
-            part.hash(&mut hasher);
-        }
+        bucket.feed(&mut hasher);
         slot::fingerprint(hasher.finish())
     }
 
@@ -194,6 +188,18 @@ impl MemoryStore {
         }
     }
 
+    /// Gives back what was taken from one bucket.
+    pub(crate) fn refund_one(&self, refund: &Refund<'_>) {
+        self.change(&refund.bucket, |held| {
+            held.refund(refund, self.clock.now_us());
+        });
+    }
+
+    /// Forgets what one bucket used.
+    pub(crate) fn reset_one(&self, bucket: &Bucket<'_>) {
+        self.change(bucket, |held| held.reset());
+    }
+
     /// Changes a bucket, if it is there.
     fn change(&self, bucket: &Bucket<'_>, change: impl FnOnce(&mut Held<'_>)) {
         let fingerprint = self.fingerprint(bucket);
@@ -219,26 +225,20 @@ impl Store for MemoryStore {
     type Error = Infallible;
 
     async fn take(&self, charges: &[Charge<'_>]) -> Result<Taken, Infallible> {
-        Ok(self.visit(charges, true))
+        Ok(self.take_all(charges, |taken| taken.into()))
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Taken, Infallible> {
-        Ok(self.visit(charges, false))
+        Ok(self.peek_all(charges, |taken| taken.into()))
     }
 
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
-        for refund in refunds {
-            self.change(&refund.bucket, |held| {
-                held.refund(refund, self.clock.now_us());
-            });
-        }
+        refunds.iter().for_each(|refund| self.refund_one(refund));
         Ok(())
     }
 
     async fn reset(&self, buckets: &[Bucket<'_>]) -> Result<(), Infallible> {
-        for bucket in buckets {
-            self.change(bucket, |held| held.reset());
-        }
+        buckets.iter().for_each(|bucket| self.reset_one(bucket));
         Ok(())
     }
 }

@@ -57,27 +57,44 @@ impl<'a> Held<'a> {
         self.record = self.claim.read();
     }
 
-    pub(super) fn is_log(&self) -> bool {
-        self.record.log_place().is_some()
+    /// Whether a charge under this limit could still be undone: logs are charged where they lie.
+    pub(super) fn can_undo(&self, limit: &Limit) -> bool {
+        limit.algorithm() != Algorithm::SlidingLog && self.record.log_place().is_none()
+    }
+
+    /// When it was last charged, or a little before.
+    #[inline]
+    pub(super) fn at_us(&self) -> u64 {
+        self.record.at_us()
+    }
+
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.claim.fingerprint()
     }
 
     /// Looks at the bucket, and charges it if the cost fits and that is wanted.
-    #[inline(always)]
     pub(super) fn take(&mut self, ask: &Ask<'_>) -> Look {
-        // The default algorithm is most of all checks: all in registers.
-        if let Some(bucket) = ask.limit.as_token_bucket()
-            && let Some(mut level) = self.record.level()
-            && ask.cost <= bucket.capacity()
-        {
-            let look = bucket.take(&mut level, ask.now_us, ask.cost, ask.charging);
-            if look.charged {
-                self.record.write_level(level, look.empty_at_us);
-            } else {
-                self.record.keep_until(look.empty_at_us);
-            }
-            return look;
+        match self.take_token_bucket(ask) {
+            Some(look) => look,
+            None => self.take_any(ask),
         }
-        self.take_any(ask)
+    }
+
+    /// The default algorithm is most of all checks: all in registers. `None` if this is not such a bucket.
+    #[inline(always)]
+    pub(super) fn take_token_bucket(&mut self, ask: &Ask<'_>) -> Option<Look> {
+        let bucket = ask.limit.as_token_bucket()?;
+        let mut level = self.record.level()?;
+        if ask.cost > bucket.capacity() {
+            return None;
+        }
+        let look = bucket.take(&mut level, ask.now_us, ask.cost, ask.charging);
+        if look.charged {
+            self.record.write_level(level, look.empty_at_us);
+        } else {
+            self.record.keep_until(look.empty_at_us);
+        }
+        Some(look)
     }
 
     fn take_any(&mut self, ask: &Ask<'_>) -> Look {
@@ -113,7 +130,11 @@ impl<'a> Held<'a> {
 
     /// Gives up a slot that was reserved and in which nothing was used after all.
     pub(super) fn forget_reservation(&mut self) {
-        if self.record.level().is_some_and(|level| level.used_utok == 0) {
+        if self
+            .record
+            .level()
+            .is_some_and(|level| level.used_utok == 0)
+        {
             self.record = Record::default();
         }
     }

@@ -45,6 +45,12 @@ impl Record {
         *self == Self::default()
     }
 
+    /// When it was true.
+    #[inline]
+    pub(super) fn at_us(&self) -> u64 {
+        self.stamp.at_us()
+    }
+
     /// From when on it says nothing and can be forgotten.
     pub(super) fn expires_at_us(&self) -> u64 {
         self.stamp.expires_at_us()

@@ -152,9 +152,11 @@ mod loom_tests {
                     fill(&to, 4, record);
                 })
             };
-            let counted = [&from, &to]
-                .into_iter()
-                .any(|slot| Claim::wait_for(slot, 4).map(|claim| add_one(&claim)).is_some());
+            let counted = [&from, &to].into_iter().any(|slot| {
+                Claim::wait_for(slot, 4)
+                    .map(|claim| add_one(&claim))
+                    .is_some()
+            });
             mover.join().unwrap();
             assert_eq!(owner(&from), 0);
             assert_eq!(owner(&to), 4);

@@ -161,6 +161,16 @@ impl Table {
         }
     }
 
+    /// [`hold`](Self::hold) for a key that many threads fight for. It mostly lies at home, and to look before taking hold of
+    /// it would pass its cache line between cores once more.
+    #[inline]
+    pub(super) fn hold_contended(&self, fingerprint: u64) -> Option<Claim<'_>> {
+        let chunk = self.chunk_of(fingerprint);
+        let slot = from_home(fingerprint).next().unwrap_or(0);
+        self.hold_at(Place { chunk, slot }, fingerprint)
+            .or_else(|| self.hold(fingerprint))
+    }
+
     /// [`find`](Self::find), and sure also while the table changes. Not for those who hold a claim.
     pub(super) fn find_surely(&self, fingerprint: u64) -> Option<Place> {
         self.find(fingerprint).or_else(|| {
@@ -489,7 +499,10 @@ mod tests {
             .filter(|fingerprint| insert(&table, *fingerprint, until(2 * NOW_US)))
             .collect();
         assert!(kept.len() > 8 * CROWDED && kept.len() <= 8 * SLOTS);
-        assert!(kept.iter().all(|fingerprint| table.find(*fingerprint).is_some()));
+        assert!(
+            kept.iter()
+                .all(|fingerprint| table.find(*fingerprint).is_some())
+        );
     }
 
     #[test]

@@ -1,201 +1,340 @@
 //! The walk of a request through the memory store: hold, look, charge all or none.
 
-use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::Ordering;
 
 use super::held::{Ask, Held};
 use super::table::{Place, Table};
 use super::{MOST_SHARED, MemoryStore};
 use crate::algorithm::{Fit, Look};
-use crate::limit::Algorithm;
-use crate::store::{Charge, Outcome, Taken};
+use crate::store::{Charge, Outcome, TakenAll};
 
 /// About every so many takes, 64 slots are swept, so that a store without new keys is cleaned as well.
 const TAKES_PER_SWEEP: u64 = 512;
 
-/// A charge at its bucket. A request with several stops at one after the other, in the order in which they lie.
+/// Requests with more tiers than this need memory of their own for the visit.
+const FEW: usize = 4;
+
+/// Where a charge finds its bucket.
+#[derive(Clone, Copy)]
 struct Stop {
     /// Which of the charges.
-    charge: usize,
-    /// Whether it is in the table of the buckets that many keys meet in.
-    common: bool,
+    nth: usize,
+    fingerprint: u64,
     /// Where it lies; none for a key that is only looked at and not there.
     place: Option<Place>,
-    fingerprint: u64,
+    /// Whether it is only looked for when it is taken hold of, as everybody's bucket is never at rest.
+    late: bool,
+    /// Whether it is in the table of the buckets that many keys meet in.
+    common: bool,
     /// Whether the bucket stands for many keys, as the store is full.
     shared: bool,
-    /// Which of the buckets that are held.
-    held: usize,
-    charged: bool,
+}
+
+/// A request on its way from stop to stop.
+struct Visit<'v, 'c> {
+    charges: &'v [Charge<'c>],
+    outcomes: &'v mut [Outcome],
+    charging: bool,
+    now_us: u64,
 }
 
 impl MemoryStore {
+    /// Takes from the buckets of a request, all or none.
+    pub(crate) fn take_all<A>(
+        &self,
+        charges: &[Charge<'_>],
+        answer: impl Fn(TakenAll<'_>) -> A,
+    ) -> A {
+        self.visit(charges, true, answer)
+    }
+
+    /// Looks at the buckets of a request.
+    pub(crate) fn peek_all<A>(
+        &self,
+        charges: &[Charge<'_>],
+        answer: impl Fn(TakenAll<'_>) -> A,
+    ) -> A {
+        self.visit(charges, false, answer)
+    }
+
     /// Looks at the buckets of a request, and charges them if `charging` and all that decide have room.
-    pub(super) fn visit(&self, charges: &[Charge<'_>], charging: bool) -> Taken {
+    #[inline]
+    fn visit<A>(
+        &self,
+        charges: &[Charge<'_>],
+        charging: bool,
+        answer: impl Fn(TakenAll<'_>) -> A,
+    ) -> A {
         match charges {
-            [charge] => {
-                let (outcome, at_us) = self.visit_one(charge, charging);
-                Taken {
+            [charge] => self.visit_one(charge, charging, |outcome| {
+                answer(TakenAll {
                     admitted: charge.shadow || outcome.fit.admits(),
-                    at_us,
-                    outcomes: smallvec![outcome],
-                }
+                    at_us: outcome.at_us,
+                    outcomes: &[outcome],
+                })
+            }),
+            few if few.len() <= FEW => {
+                let (mut stops, mut outcomes) = ([Stop::NOWHERE; FEW], [NO_OUTCOME; FEW]);
+                let n = few.len();
+                answer(self.visit_all(few, &mut stops[..n], &mut outcomes[..n], charging))
             }
-            _ => self.visit_all(charges, charging),
+            many => {
+                let mut stops = vec![Stop::NOWHERE; many.len()];
+                let mut outcomes = vec![NO_OUTCOME; many.len()];
+                answer(self.visit_all(many, &mut stops, &mut outcomes, charging))
+            }
         }
     }
 
-    /// [`take`](crate::store::Store::take) from one bucket, for those who need no future to wait on. Also says when.
-    pub(crate) fn take_one(&self, charge: &Charge<'_>) -> (Outcome, u64) {
-        self.visit_one(charge, true)
+    /// [`take`](crate::store::Store::take) from one bucket, for those who need no future to wait on.
+    #[inline(always)]
+    pub(crate) fn take_one<A>(&self, charge: &Charge<'_>, answer: impl Fn(Outcome) -> A) -> A {
+        self.visit_one(charge, true, answer)
     }
 
-    /// One bucket: most of all checks.
-    fn visit_one(&self, charge: &Charge<'_>, charging: bool) -> (Outcome, u64) {
+    /// One bucket: most of all checks. The answer is made at the end of each way, so that on the usual one the
+    /// outcome never leaves the registers.
+    #[inline(always)]
+    fn visit_one<A>(
+        &self,
+        charge: &Charge<'_>,
+        charging: bool,
+        answer: impl Fn(Outcome) -> A,
+    ) -> A {
         let fingerprint = self.fingerprint(&charge.bucket);
-        let Some(claim) = self.table_of(&charge.bucket).hold(fingerprint) else {
-            return self.visit_new(charge, fingerprint, charging);
+        let now_us = self.clock.now_us();
+        let claim = match charge.bucket.is_everybodys() {
+            true => self.common.hold_contended(fingerprint),
+            false => self.own.hold(fingerprint),
+        };
+        let Some(claim) = claim else {
+            return self.visit_new(charge, fingerprint, charging, answer);
         };
         let mut held = Held::new(claim, self.logs_of(fingerprint));
-        // Read while it is held, so that the times on a bucket come in order.
-        let now_us = self.clock.now_us();
-        let look = held.take(&ask(charge, now_us, charging));
+        let now_us = self.not_before(&held, now_us);
+        let ask = ask(charge, now_us, charging);
+        let Some(look) = held.take_token_bucket(&ask) else {
+            return self.visit_other(held, &ask, answer);
+        };
         held.keep();
         drop(held);
-        self.clean_now_and_then(fingerprint, now_us);
-        (outcome(&look, false, now_us), now_us)
+        if charging {
+            self.clean_now_and_then(fingerprint, now_us);
+        }
+        answer(Outcome::of(&look, false, now_us))
     }
 
-    /// One bucket of a key that is not here.
+    /// A bucket of another algorithm.
+    #[inline(never)]
+    fn visit_other<A>(
+        &self,
+        mut held: Held<'_>,
+        ask: &Ask<'_>,
+        answer: impl Fn(Outcome) -> A,
+    ) -> A {
+        let look = held.take(ask);
+        held.keep();
+        let fingerprint = held.fingerprint();
+        drop(held);
+        if ask.charging {
+            self.clean_now_and_then(fingerprint, ask.now_us);
+        }
+        answer(Outcome::of(&look, false, ask.now_us))
+    }
+
+    /// A bucket of a key that is not here.
     #[cold]
-    fn visit_new(&self, charge: &Charge<'_>, own: u64, charging: bool) -> (Outcome, u64) {
+    fn visit_new<A>(
+        &self,
+        charge: &Charge<'_>,
+        own: u64,
+        charging: bool,
+        answer: impl Fn(Outcome) -> A,
+    ) -> A {
         loop {
             let mut stop = Stop::new(0, charge, own);
             self.settle(&mut stop, charge, charging);
             let Some(place) = stop.place else {
-                let now_us = self.clock.now_us();
-                let look = ask(charge, now_us, false).of_nothing();
-                return (outcome(&look, stop.shared, now_us), now_us);
+                let ask = ask(charge, self.clock.now_us(), false);
+                return answer(Outcome::of(&ask.of_nothing(), stop.shared, ask.now_us));
             };
-            if let Some(claim) = self.table(&stop).hold_at(place, stop.fingerprint) {
+            if let Some(claim) = self.table(stop.common).hold_at(place, stop.fingerprint) {
                 let mut held = Held::new(claim, self.logs_of(stop.fingerprint));
-                let now_us = self.clock.now_us();
-                let look = held.take(&ask(charge, now_us, charging));
+                let ask = ask(charge, self.clock.now_us(), charging);
+                let look = held.take(&ask);
                 if !look.charged {
                     held.forget_reservation();
                 }
                 held.keep();
-                return (outcome(&look, stop.shared, now_us), now_us);
+                return answer(Outcome::of(&look, stop.shared, ask.now_us));
             }
         }
     }
 
     /// Several buckets: hold all, look at each, then charge all or none.
-    fn visit_all(&self, charges: &[Charge<'_>], charging: bool) -> Taken {
+    fn visit_all<'b>(
+        &self,
+        charges: &[Charge<'_>],
+        stops: &mut [Stop],
+        outcomes: &'b mut [Outcome],
+        charging: bool,
+    ) -> TakenAll<'b> {
         // All fingerprints first and then all places: the waits for memory overlap.
-        let mut stops: SmallVec<[Stop; 4]> = (charges.iter().enumerate())
-            .map(|(i, charge)| Stop::new(i, charge, self.fingerprint(&charge.bucket)))
-            .collect();
-        let cleaning = stops.first().map_or(0, |stop| stop.fingerprint);
-        let taken = loop {
-            for stop in &mut stops {
-                stop.place = self.table(stop).find(stop.fingerprint);
-            }
-            for stop in &mut stops {
-                if stop.place.is_none() {
-                    self.settle(stop, &charges[stop.charge], charging);
+        for (nth, (stop, charge)) in stops.iter_mut().zip(charges).enumerate() {
+            *stop = Stop::new(nth, charge, self.fingerprint(&charge.bucket));
+        }
+        let some_key = stops.first().map_or(0, |stop| stop.fingerprint);
+        // Several must be put in order before.
+        let mut can_be_late = stops.iter().filter(|stop| stop.common).count() == 1;
+        loop {
+            for stop in &mut *stops {
+                stop.late = stop.common && can_be_late;
+                if !stop.late {
+                    stop.place = self.table(stop.common).find(stop.fingerprint);
                 }
             }
-            stops.sort_unstable_by_key(|stop| (stop.common, stop.place, stop.charge));
-            // If the table changed meanwhile, another look.
-            if let Some(taken) = self.try_all(charges, &mut stops, charging) {
-                break taken;
+            for stop in &mut *stops {
+                if stop.place.is_none() && !stop.late {
+                    self.settle(stop, &charges[stop.nth], charging);
+                    can_be_late &= !stop.common;
+                }
             }
-        };
-        self.clean_now_and_then(cleaning, taken.at_us);
-        taken
-    }
-
-    /// `None` if a bucket is not any more where it was.
-    fn try_all(&self, charges: &[Charge<'_>], stops: &mut [Stop], charging: bool) -> Option<Taken> {
-        let mut held: SmallVec<[Held<'_>; 4]> = SmallVec::new();
-        let mut outcomes: SmallVec<[Outcome; 4]> = smallvec![NO_OUTCOME; charges.len()];
-        let mut admitted = true;
-        let mut now_us = 0;
-        // What is common comes last, is looked at last, and let go first.
-        let first_common = stops.partition_point(|stop| !stop.common);
-        let (own, common) = stops.split_at_mut(first_common);
-        for stops in [own, common] {
-            if stops.is_empty() {
+            if stops.iter().any(|stop| stop.late) && !can_be_late {
+                // A key of its own became a common one: now there are two.
                 continue;
             }
-            self.hold_all(stops, &mut held)?;
-            // Read while they are held, so that the times on a bucket come in order.
-            now_us = self.clock.now_us();
-            for i in 0..stops.len() {
-                let charge = &charges[stops[i].charge];
-                let mut ask = ask(charge, now_us, false);
-                let look = match held.get_mut(stops[i].held) {
-                    None => ask.of_nothing(),
-                    Some(held) => {
-                        // Those before it on the same bucket must fit as well.
-                        let before = cost_before(charges, &stops[..=i]);
-                        ask.cost = ask.cost.saturating_add(before);
-                        let alone = before == 0 && !is_met_again(stops, i);
-                        ask.charging = charging && admitted && alone && held.can_undo(charge);
-                        held.take(&ask)
-                    }
+            sort(stops);
+            let mut visit = Visit {
+                charges,
+                outcomes,
+                charging,
+                now_us: self.clock.now_us(),
+            };
+            let passes = self.go_on(stops, &mut visit, true);
+            let now_us = visit.now_us;
+            // If the table changed meanwhile, or everybody's is not there yet, another look.
+            can_be_late = false;
+            if let Some(admitted) = passes {
+                if charging {
+                    self.clean_now_and_then(some_key, now_us);
+                }
+                return TakenAll {
+                    admitted,
+                    at_us: now_us,
+                    outcomes,
                 };
-                admitted &= charge.shadow || look.fit.admits();
-                outcomes[stops[i].charge] = outcome(&look, stops[i].shared, now_us);
-                stops[i].charged = look.charged;
             }
         }
-        let at_us = match stops.is_empty() {
-            true => self.clock.now_us(),
-            false => now_us,
+    }
+
+    /// Goes to the next stop, holds its bucket, and goes on to the others; then, as it is known whether the request
+    /// passes, charges it or leaves it alone, and lets it go. So the last one, which is everybody's if there is
+    /// one, is held for the shortest time.
+    ///
+    /// `None` if a bucket is not any more where it was; then nothing has happened.
+    fn go_on(&self, stops: &[Stop], visit: &mut Visit<'_, '_>, admitted: bool) -> Option<bool> {
+        let [stop, rest @ ..] = stops else {
+            return Some(admitted);
         };
-        match charging && admitted {
-            true => charge_the_rest(charges, stops, &mut held, &mut outcomes),
-            false => undo_all(charges, stops, &mut held, &mut outcomes),
+        if rest.first().is_some_and(|next| next.meets(stop)) {
+            return self.go_on_from_many(stops, visit, admitted);
         }
-        while let Some(mut held) = held.pop() {
-            if !(charging && admitted) {
-                held.forget_reservation();
+        let charge = &visit.charges[stop.nth];
+        let mut ask = ask(charge, visit.now_us, visit.charging && admitted);
+        let claim = match stop.place {
+            Some(place) => self.table(stop.common).hold_at(place, stop.fingerprint)?,
+            None if stop.late => self.common.hold_contended(stop.fingerprint)?,
+            None => {
+                let look = ask.of_nothing();
+                visit.outcomes[stop.nth] = Outcome::of(&look, stop.shared, ask.now_us);
+                return self.go_on(
+                    rest,
+                    visit,
+                    admitted && (charge.shadow || look.fit.admits()),
+                );
+            }
+        };
+        let mut held = Held::new(claim, self.logs_of(stop.fingerprint));
+        visit.now_us = self.not_before(&held, visit.now_us);
+        ask.now_us = visit.now_us;
+        let outcome = &mut visit.outcomes[stop.nth];
+        held.look(&ask, stop.shared, outcome);
+        let (fits, charged) = (outcome.fit.admits(), outcome.charged);
+        let admitted = self.go_on(rest, visit, admitted && (charge.shadow || fits))?;
+        if visit.charging && (!admitted || !charged) {
+            settle_up(
+                &mut held,
+                &mut ask,
+                admitted && fits,
+                &mut visit.outcomes[stop.nth],
+            );
+        }
+        held.keep();
+        Some(admitted)
+    }
+
+    /// The same from stops that are at one bucket: those before must fit as well.
+    #[cold]
+    fn go_on_from_many(
+        &self,
+        stops: &[Stop],
+        visit: &mut Visit<'_, '_>,
+        mut admitted: bool,
+    ) -> Option<bool> {
+        let here = stops
+            .iter()
+            .take_while(|stop| stop.meets(&stops[0]))
+            .count();
+        let (here, rest) = stops.split_at(here);
+        let mut held = match here[0].place {
+            None => None,
+            Some(place) => {
+                let claim = self
+                    .table(here[0].common)
+                    .hold_at(place, here[0].fingerprint)?;
+                Some(Held::new(claim, self.logs_of(here[0].fingerprint)))
+            }
+        };
+        if let Some(held) = &held {
+            visit.now_us = self.not_before(held, visit.now_us);
+        }
+        let now_us = visit.now_us;
+        for (i, stop) in here.iter().enumerate() {
+            let charge = &visit.charges[stop.nth];
+            let mut ask = ask(charge, now_us, false);
+            ask.cost = (ask.cost).saturating_add(cost_before(visit.charges, &here[..i], charge));
+            let look = match &mut held {
+                None => ask.of_nothing(),
+                Some(held) => held.take(&ask),
+            };
+            admitted &= charge.shadow || look.fit.admits();
+            visit.outcomes[stop.nth] = Outcome::of(&look, stop.shared, now_us);
+        }
+        let admitted = self.go_on(rest, visit, admitted)?;
+        if let Some(held) = &mut held {
+            for stop in here.iter().filter(|_| visit.charging) {
+                let outcome = &mut visit.outcomes[stop.nth];
+                let mut ask = ask(&visit.charges[stop.nth], now_us, true);
+                let charging = admitted && outcome.fit.admits();
+                settle_up(held, &mut ask, charging, outcome);
             }
             held.keep();
         }
-        Some(Taken {
-            admitted,
-            at_us,
-            outcomes,
-        })
+        Some(admitted)
     }
 
-    /// Takes hold of all buckets of these stops, each once. `None` if one is not any more where it was.
-    fn hold_all<'a>(
-        &'a self,
-        stops: &mut [Stop],
-        held: &mut SmallVec<[Held<'a>; 4]>,
-    ) -> Option<()> {
-        let mut last = None;
-        for stop in stops {
-            if let Some(place) = stop.place {
-                if last != Some(place) {
-                    let claim = self.table(stop).hold_at(place, stop.fingerprint)?;
-                    held.push(Held::new(claim, self.logs_of(stop.fingerprint)));
-                    last = Some(place);
-                }
-                stop.held = held.len() - 1;
-            } else {
-                stop.held = usize::MAX;
-            }
+    /// The time, read again if somebody was here later: so the times on a bucket come in order.
+    #[inline(always)]
+    fn not_before(&self, held: &Held<'_>, now_us: u64) -> u64 {
+        match held.at_us() > now_us {
+            true => self.clock.now_us(),
+            false => now_us,
         }
-        Some(())
     }
 
-    fn table(&self, stop: &Stop) -> &Table {
-        match stop.common {
+    #[inline]
+    fn table(&self, common: bool) -> &Table {
+        match common {
             true => &self.common,
             false => &self.own,
         }
@@ -210,14 +349,18 @@ impl MemoryStore {
         let now_us = self.clock.now_us();
         let forgetting = self.forgetting();
         if charging {
-            let most = if stop.common { usize::MAX } else { self.max_keys };
-            if (self.table(stop)).insert(stop.fingerprint, most, now_us, &forgetting) {
-                stop.place = self.table(stop).find_surely(stop.fingerprint);
+            let most = if stop.common {
+                usize::MAX
+            } else {
+                self.max_keys
+            };
+            if (self.table(stop.common)).insert(stop.fingerprint, most, now_us, &forgetting) {
+                stop.place = self.table(stop.common).find_surely(stop.fingerprint);
                 return;
             }
             self.shared.fetch_add(1, Ordering::Relaxed);
         } else {
-            stop.place = self.table(stop).find_surely(stop.fingerprint);
+            stop.place = self.table(stop.common).find_surely(stop.fingerprint);
             if stop.place.is_some() || stop.common || self.own.keys() < self.max_keys {
                 return;
             }
@@ -227,8 +370,7 @@ impl MemoryStore {
         let stripes = self.shared_by_stripe(stop.fingerprint, rule, limit);
         let all = self.shared_by_all(limit);
         for (shared, most) in [(stripes, MOST_SHARED), (all, usize::MAX)] {
-            let is_there =
-                !charging || (self.common).insert(shared, most, now_us, &forgetting);
+            let is_there = !charging || (self.common).insert(shared, most, now_us, &forgetting);
             if is_there {
                 stop.fingerprint = shared;
                 stop.place = self.common.find_surely(shared);
@@ -241,68 +383,93 @@ impl MemoryStore {
     /// cores. Not while anything is held.
     #[inline]
     fn clean_now_and_then(&self, fingerprint: u64, now_us: u64) {
-        if now_us.wrapping_add(fingerprint >> 1).is_multiple_of(TAKES_PER_SWEEP) {
+        if now_us
+            .wrapping_add(fingerprint >> 1)
+            .is_multiple_of(TAKES_PER_SWEEP)
+        {
             self.own.try_sweep(now_us, &self.forgetting());
         }
     }
 }
 
-/// Charges those that were only looked at. A shadow that has no room is left alone.
-fn charge_the_rest(
-    charges: &[Charge<'_>],
-    stops: &[Stop],
-    held: &mut [Held<'_>],
-    outcomes: &mut [Outcome],
-) {
-    for stop in stops.iter().filter(|stop| !stop.charged) {
-        let outcome = &mut outcomes[stop.charge];
-        if let (true, Some(held)) = (outcome.fit.admits(), held.get_mut(stop.held)) {
-            let look = held.take(&ask(&charges[stop.charge], outcome.at_us, true));
-            (outcome.remaining, outcome.charged) = (look.remaining, look.charged);
-            outcome.full_at_us = look.empty_at_us.max(outcome.at_us);
+/// Into the order in which they lie, what is common last; those that are at one bucket stay in their order. By insertion, as
+/// they are few and mostly in order.
+fn sort(stops: &mut [Stop]) {
+    for sorted in 1..stops.len() {
+        let mut at = sorted;
+        while at > 0 && stops[at].position() < stops[at - 1].position() {
+            stops.swap(at, at - 1);
+            at -= 1;
         }
     }
 }
 
-/// As the request does not pass, nothing is charged: says what was there before.
-fn undo_all(
-    charges: &[Charge<'_>],
-    stops: &[Stop],
-    held: &mut [Held<'_>],
-    outcomes: &mut [Outcome],
-) {
-    for stop in stops.iter().filter(|stop| stop.charged) {
-        let before = &mut outcomes[stop.charge];
-        if let Some(held) = held.get_mut(stop.held) {
-            held.undo();
-            let look = held.take(&ask(&charges[stop.charge], before.at_us, false));
-            *before = outcome(&look, stop.shared, before.at_us);
-        }
+/// At the end, for a bucket that was only looked at and is to be charged, or the other way round.
+fn settle_up(held: &mut Held<'_>, ask: &mut Ask<'_>, charging: bool, outcome: &mut Outcome) {
+    if charging {
+        ask.charging = true;
+        let look = held.take(ask);
+        (outcome.remaining, outcome.charged) = (look.remaining, look.charged);
+        outcome.full_at_us = look.empty_at_us.max(outcome.at_us);
+        return;
     }
+    if outcome.charged {
+        ask.charging = false;
+        held.undo();
+        *outcome = Outcome::of(&held.take(ask), outcome.shared, outcome.at_us);
+    }
+    held.forget_reservation();
 }
 
 impl Stop {
-    fn new(charge: usize, of: &Charge<'_>, fingerprint: u64) -> Self {
+    const NOWHERE: Self = Self {
+        nth: 0,
+        fingerprint: 0,
+        place: None,
+        late: false,
+        common: false,
+        shared: false,
+    };
+
+    #[inline]
+    fn new(nth: usize, charge: &Charge<'_>, fingerprint: u64) -> Self {
         Self {
-            charge,
-            common: of.bucket.is_everybodys(),
-            place: None,
+            nth,
             fingerprint,
-            shared: false,
-            held: usize::MAX,
-            charged: false,
+            common: charge.bucket.is_everybodys(),
+            ..Self::NOWHERE
         }
     }
 
+    #[inline]
+    fn position(&self) -> (bool, Option<Place>) {
+        (self.common, self.place)
+    }
+
+    #[inline]
     fn meets(&self, other: &Self) -> bool {
-        (self.common, self.fingerprint) == (other.common, other.fingerprint)
+        self.fingerprint == other.fingerprint && self.common == other.common
     }
 }
 
 impl Held<'_> {
-    /// Whether a charge can still be taken back: logs are charged where they lie.
-    fn can_undo(&self, charge: &Charge<'_>) -> bool {
-        charge.limit.algorithm() != Algorithm::SlidingLog && !self.is_log()
+    /// Looks, and charges if that is asked, fits, and can still be undone: logs are charged where they lie.
+    #[inline(always)]
+    fn look(&mut self, ask: &Ask<'_>, shared: bool, outcome: &mut Outcome) {
+        if let Some(look) = self.take_token_bucket(ask) {
+            *outcome = Outcome::of(&look, shared, ask.now_us);
+            return;
+        }
+        self.look_at_other(ask, shared, outcome);
+    }
+
+    #[inline(never)]
+    fn look_at_other(&mut self, ask: &Ask<'_>, shared: bool, outcome: &mut Outcome) {
+        let ask = Ask {
+            charging: ask.charging && self.can_undo(ask.limit),
+            ..*ask
+        };
+        *outcome = Outcome::of(&self.take(&ask), shared, ask.now_us);
     }
 }
 
@@ -315,6 +482,20 @@ fn ask<'a>(charge: &Charge<'a>, now_us: u64, charging: bool) -> Ask<'a> {
     }
 }
 
+impl Outcome {
+    #[inline(always)]
+    fn of(look: &Look, shared: bool, now_us: u64) -> Self {
+        Self {
+            fit: look.fit,
+            remaining: look.remaining,
+            full_at_us: look.empty_at_us.max(now_us),
+            at_us: now_us,
+            charged: look.charged,
+            shared,
+        }
+    }
+}
+
 const NO_OUTCOME: Outcome = Outcome {
     fit: Fit::Now,
     remaining: 0,
@@ -324,33 +505,14 @@ const NO_OUTCOME: Outcome = Outcome {
     shared: false,
 };
 
-#[inline]
-fn outcome(look: &Look, shared: bool, now_us: u64) -> Outcome {
-    Outcome {
-        fit: look.fit,
-        remaining: look.remaining,
-        full_at_us: look.empty_at_us.max(now_us),
-        at_us: now_us,
-        charged: look.charged,
-        shared,
+/// What the stops before want of a charge's bucket; nothing matters to a charge that costs nothing.
+fn cost_before(charges: &[Charge<'_>], before: &[Stop], charge: &Charge<'_>) -> u64 {
+    if charge.cost == 0 {
+        return 0;
     }
-}
-
-/// Whether a later stop is at the same bucket. Stops lie in order.
-fn is_met_again(stops: &[Stop], i: usize) -> bool {
-    stops.get(i + 1).is_some_and(|next| next.meets(&stops[i]))
-}
-
-/// What the stops before the last one want of the same bucket; nothing matters to a charge that costs nothing.
-fn cost_before(charges: &[Charge<'_>], stops: &[Stop]) -> u64 {
-    match stops {
-        [before @ .., last] if charges[last.charge].cost > 0 => before
-            .iter()
-            .rev()
-            .take_while(|stop| stop.meets(last))
-            // A shadow never stands in the way of what decides.
-            .filter(|stop| charges[last.charge].shadow || !charges[stop.charge].shadow)
-            .fold(0, |sum, stop| sum.saturating_add(charges[stop.charge].cost)),
-        _ => 0,
-    }
+    (before.iter())
+        .map(|stop| &charges[stop.nth])
+        // A shadow never stands in the way of what decides.
+        .filter(|before| charge.shadow || !before.shadow)
+        .fold(0, |sum, before| sum.saturating_add(before.cost))
 }

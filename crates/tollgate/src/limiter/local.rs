@@ -1,0 +1,176 @@
+//! Rules and this process's memory together: answers at once.
+
+use smallvec::SmallVec;
+
+use crate::bucket::Bucket;
+use crate::decision::Decision;
+use crate::limit::Limit;
+use crate::request::Request;
+use crate::rule::{Rule, RuleSet, RuleSetError};
+use crate::store::{Charge, MemoryConfig, MemoryStats, MemoryStore, Refund};
+
+/// A limiter for one process: it keeps usage in memory, and answers without waiting.
+///
+/// The same rules and the same answers as a [`Limiter`](crate::Limiter), which is what to use when several processes share their limits,
+/// now or some day.
+///
+/// ```
+/// use tollgate::{Dimension, LocalLimiter, Request, Rule};
+///
+/// // Just a key and a limit:
+/// let limiter = LocalLimiter::new();
+/// let decision = limiter.check("client-7", &"10/s burst 50".parse()?, 1);
+/// assert!(decision.allowed());
+/// assert_eq!(decision.remaining(), Some(49));
+///
+/// // Or rules, all of which must have room:
+/// let limiter = LocalLimiter::new().with_rules([
+///     Rule::new("client", "10/s burst 50".parse()?)?.per([Dimension::Client]),
+///     Rule::new("everyone", "5000/s".parse()?)?,
+/// ])?;
+/// let decision = limiter.decide(&Request::new().client("merchant_123"));
+/// if let Some(wait) = decision.retry_after() {
+///     println!("denied by {}: come back in {wait:?}", decision.tier().unwrap().rule());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct LocalLimiter {
+    store: MemoryStore,
+    rules: RuleSet,
+}
+
+type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
+
+impl LocalLimiter {
+    /// A limiter without rules.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A limiter without rules, set up as told.
+    #[must_use]
+    pub fn with(config: MemoryConfig) -> Self {
+        Self {
+            store: MemoryStore::with(config),
+            rules: RuleSet::default(),
+        }
+    }
+
+    /// Decides by these rules.
+    ///
+    /// # Errors
+    /// When the rules do not fit together.
+    pub fn with_rules(
+        mut self,
+        rules: impl IntoIterator<Item = Rule>,
+    ) -> Result<Self, RuleSetError> {
+        self.rules = RuleSet::new(rules)?;
+        Ok(self)
+    }
+
+    /// Takes `cost` from the bucket of `key`, which holds `limit`. A cost of 0 looks without taking.
+    ///
+    /// One key is one bucket, whatever limit it is checked against: what was used stays used when the limit changes. For
+    /// two limits at once, use rules, or two keys.
+    pub fn check(&self, key: impl AsRef<[u8]>, limit: &Limit, cost: u64) -> Decision {
+        self.take_one(&key_charge(key.as_ref(), limit, cost))
+    }
+
+    /// Takes a request's cost from the buckets of all rules it meets, or from none.
+    pub fn decide(&self, request: &Request<'_>) -> Decision {
+        let mut charges = Charges::new();
+        for rule in self.rules.matching(request) {
+            charges.push(charge(rule, request));
+        }
+        match charges.as_slice() {
+            [charge] => self.take_one(charge),
+            charges => (self.store).take_all(charges, |taken| Decision::new(charges, &taken)),
+        }
+    }
+
+    /// Says what [`decide`](Self::decide) would, and takes nothing.
+    pub fn peek(&self, request: &Request<'_>) -> Decision {
+        let charges = self.charges(request);
+        (self.store).peek_all(&charges, |taken| Decision::new(&charges, &taken))
+    }
+
+    /// Gives back what a decision took, as far as it still counts: a caller who has gone frees its place. What took
+    /// nothing (a denial, a peek) gives nothing back, nor does what was taken under a limit that has changed since.
+    ///
+    /// In a leaky bucket those behind keep their times: after a refund, as many may go at one time as were refunded.
+    pub fn refund(&self, request: &Request<'_>, decision: Decision) {
+        self.give_back(&self.charges(request), &decision);
+    }
+
+    /// Gives back what an allowed [`check`](Self::check) took.
+    pub fn refund_key(&self, key: impl AsRef<[u8]>, limit: &Limit, cost: u64, decision: Decision) {
+        let charge = key_charge(key.as_ref(), limit, cost);
+        self.give_back(std::slice::from_ref(&charge), &decision);
+    }
+
+    /// Forgets what was used in all buckets this request meets, those it shares with others included.
+    pub fn reset(&self, request: &Request<'_>) {
+        for charge in self.charges(request) {
+            self.store.reset_one(&charge.bucket);
+        }
+    }
+
+    /// Forgets what was used of a key.
+    pub fn reset_key(&self, key: impl AsRef<[u8]>) {
+        self.store.reset_one(&Bucket::of_key(key.as_ref()));
+    }
+
+    /// What is held in memory.
+    #[must_use]
+    pub fn stats(&self) -> MemoryStats {
+        self.store.stats()
+    }
+
+    #[inline(always)]
+    fn take_one(&self, charge: &Charge<'_>) -> Decision {
+        (self.store).take_one(charge, |outcome| Decision::of_one(charge, outcome))
+    }
+
+    fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) {
+        for charge in charges {
+            let mut tiers = decision.tiers().iter();
+            if let Some(tier) = tiers.find(|tier| tier.rule() == charge.bucket.rule())
+                && tier.gives_back()
+                && tier.limit() == charge.limit
+            {
+                self.store.refund_one(&Refund {
+                    bucket: charge.bucket,
+                    limit: charge.limit,
+                    cost: charge.cost,
+                    charged_at_us: tier.at_us(),
+                });
+            }
+        }
+    }
+
+    fn charges<'a>(&'a self, request: &'a Request<'_>) -> Charges<'a> {
+        (self.rules.matching(request))
+            .map(|rule| charge(rule, request))
+            .collect()
+    }
+}
+
+fn charge<'a>(rule: &'a Rule, request: &'a Request<'_>) -> Charge<'a> {
+    Charge {
+        bucket: rule.bucket(request),
+        limit: rule.limit(),
+        cost: request.tokens(),
+        shadow: rule.is_shadow(),
+    }
+}
+
+fn key_charge<'a>(key: &'a [u8], limit: &'a Limit, cost: u64) -> Charge<'a> {
+    Charge {
+        bucket: Bucket::of_key(key),
+        limit,
+        cost,
+        shadow: false,
+    }
+}
