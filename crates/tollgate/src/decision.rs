@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::limit::Limit;
 use crate::name::Name;
-use crate::store::{Charge, Fit, Outcome, TakenAll};
+use crate::store::{Charge, Fit, Outcome};
 
 /// Whether a request may go, and why.
 ///
@@ -82,7 +82,7 @@ pub struct Tier {
 
 impl Tier {
     #[inline(always)]
-    fn new(charge: &Charge<'_>, outcome: Outcome) -> Self {
+    pub(crate) fn new(charge: &Charge<'_>, outcome: Outcome) -> Self {
         Self {
             rule: charge.bucket.rule(),
             limit: *charge.limit,
@@ -152,6 +152,12 @@ impl Tier {
     }
 }
 
+impl AsMut<Outcome> for Tier {
+    fn as_mut(&mut self) -> &mut Outcome {
+        &mut self.outcome
+    }
+}
+
 impl Decision {
     /// The decision on a request with one charge.
     #[inline(always)]
@@ -164,14 +170,10 @@ impl Decision {
         }
     }
 
-    /// The decision on a request with any number of charges.
-    pub(crate) fn new(charges: &[Charge<'_>], taken: &TakenAll<'_>) -> Self {
-        let at_us = taken.at_us;
-        let tiers: Vec<Tier> = (charges.iter().zip(taken.outcomes))
-            .map(|(charge, outcome)| Tier::new(charge, *outcome))
-            .collect();
+    /// The decision on a request with any number of tiers.
+    pub(crate) fn of_many(tiers: Vec<Tier>, admitted: bool, at_us: u64) -> Self {
         let deciding = (0..).zip(&tiers).filter(|(_, tier)| !tier.shadow);
-        let bound = match taken.admitted {
+        let bound = match admitted {
             true => deciding.min_by_key(|(_, tier)| tier.remaining()),
             false => deciding.max_by_key(|(_, tier)| tier.verdict().severity()),
         };

@@ -31,6 +31,11 @@ impl Name {
     /// The name that belongs to no rule: checks by key alone.
     pub(crate) const NONE: Self = Self("");
 
+    /// Interned names differ where they lie.
+    pub(crate) fn address(self) -> u64 {
+        self.0.as_ptr().addr() as u64
+    }
+
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
@@ -38,10 +43,9 @@ impl Name {
     }
 }
 
-/// Interned names differ where they lie, so hashing the address is enough, and short.
 impl Hash for Name {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.as_ptr().addr().hash(state);
+        self.address().hash(state);
     }
 }
 

@@ -46,6 +46,25 @@ pub struct Outcome {
     pub shared: bool,
 }
 
+impl Outcome {
+    /// Before anything was said.
+    pub(crate) const NONE: Self = Self {
+        fit: Fit::Now,
+        remaining: 0,
+        full_at_us: 0,
+        at_us: 0,
+        charged: false,
+        shared: false,
+    };
+}
+
+/// So that a store can write an outcome to where it is wanted.
+impl AsMut<Outcome> for Outcome {
+    fn as_mut(&mut self) -> &mut Outcome {
+        self
+    }
+}
+
 /// What is given back to one bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Refund<'a> {
@@ -68,23 +87,6 @@ pub struct Taken {
     pub at_us: u64,
     /// One outcome per charge, in their order.
     pub outcomes: SmallVec<[Outcome; 4]>,
-}
-
-/// [`Taken`], with the outcomes still where the store made them.
-pub(crate) struct TakenAll<'a> {
-    pub(crate) admitted: bool,
-    pub(crate) at_us: u64,
-    pub(crate) outcomes: &'a [Outcome],
-}
-
-impl From<TakenAll<'_>> for Taken {
-    fn from(taken: TakenAll<'_>) -> Self {
-        Self {
-            admitted: taken.admitted,
-            at_us: taken.at_us,
-            outcomes: SmallVec::from_slice(taken.outcomes),
-        }
-    }
 }
 
 /// The contract. Every store passes the same suite (`tests/it/contract.rs`).

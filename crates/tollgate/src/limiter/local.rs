@@ -3,11 +3,11 @@
 use smallvec::SmallVec;
 
 use crate::bucket::Bucket;
-use crate::decision::Decision;
+use crate::decision::{Decision, Tier};
 use crate::limit::Limit;
 use crate::request::Request;
 use crate::rule::{Rule, RuleSet, RuleSetError};
-use crate::store::{Charge, MemoryConfig, MemoryStats, MemoryStore, Refund};
+use crate::store::{Charge, MemoryConfig, MemoryStats, MemoryStore, Outcome, Refund};
 
 /// A limiter for one process: it keeps usage in memory, and answers without waiting.
 ///
@@ -86,25 +86,32 @@ impl LocalLimiter {
         }
         match charges.as_slice() {
             [charge] => self.take_one(charge),
-            charges => (self.store).take_all(charges, |taken| Decision::new(charges, &taken)),
+            charges => self.visit_all(charges, true),
         }
     }
 
     /// Says what [`decide`](Self::decide) would, and takes nothing.
     pub fn peek(&self, request: &Request<'_>) -> Decision {
-        let charges = self.charges(request);
-        (self.store).peek_all(&charges, |taken| Decision::new(&charges, &taken))
+        self.visit_all(&self.charges(request), false)
     }
 
     /// Gives back what a decision took, as far as it still counts: a caller who has gone frees its place. What took
     /// nothing (a denial, a peek) gives nothing back, nor does what was taken under a limit that has changed since.
     ///
     /// In a leaky bucket those behind keep their times: after a refund, as many may go at one time as were refunded.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "so that nothing is given back twice"
+    )]
     pub fn refund(&self, request: &Request<'_>, decision: Decision) {
         self.give_back(&self.charges(request), &decision);
     }
 
     /// Gives back what an allowed [`check`](Self::check) took.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "so that nothing is given back twice"
+    )]
     pub fn refund_key(&self, key: impl AsRef<[u8]>, limit: &Limit, cost: u64, decision: Decision) {
         let charge = key_charge(key.as_ref(), limit, cost);
         self.give_back(std::slice::from_ref(&charge), &decision);
@@ -131,6 +138,13 @@ impl LocalLimiter {
     #[inline(always)]
     fn take_one(&self, charge: &Charge<'_>) -> Decision {
         (self.store).take_one(charge, |outcome| Decision::of_one(charge, outcome))
+    }
+
+    fn visit_all(&self, charges: &[Charge<'_>], charging: bool) -> Decision {
+        let tier = |charge| Tier::new(charge, Outcome::NONE);
+        let mut tiers: Vec<Tier> = charges.iter().map(tier).collect();
+        let (admitted, at_us) = self.store.visit_all(charges, &mut tiers, charging);
+        Decision::of_many(tiers, admitted, at_us)
     }
 
     fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::SharedSeed;
-use foldhash::quality::FoldHasher;
+use foldhash::fast::FoldHasher;
 use parking_lot::Mutex;
 
 use super::{Charge, Refund, Store, Taken};
@@ -97,6 +97,10 @@ const LOG_SHARDS: usize = 64;
 const MOST_EVERYBODYS: usize = 50_000;
 const MOST_SHARED: usize = 50_000;
 
+/// What no list of parts has as its shapes.
+const SHARED_BY_STRIPE: u64 = u64::MAX;
+const SHARED_BY_ALL: u64 = u64::MAX - 1;
+
 impl MemoryStore {
     /// A store with the default configuration.
     #[must_use]
@@ -148,20 +152,22 @@ impl MemoryStore {
     #[inline]
     fn fingerprint(&self, bucket: &Bucket<'_>) -> u64 {
         let mut hasher = (&self.seed).build_hasher();
-        bucket.feed(&mut hasher);
-        slot::fingerprint(hasher.finish())
+        let [rule, shapes] = bucket.feed(&mut hasher);
+        slot::fingerprint(self.seed.fold(hasher.finish() ^ rule, shapes))
     }
 
     /// The bucket that keys of a rule share when the store is full: one per stripe and order of magnitude of
     /// limits, so that plans with different figures do not meet there.
     fn shared_by_stripe(&self, own: u64, rule: Name, limit: &Limit) -> u64 {
         let stripe = (own >> 1) % self.stripes;
-        slot::fingerprint((&self.seed).hash_one(("stripe", stripe, rule, magnitude(limit))))
+        let hash = (&self.seed).hash_one((stripe, rule, magnitude(limit)));
+        slot::fingerprint(self.seed.fold(hash, SHARED_BY_STRIPE))
     }
 
     /// The bucket that all share when there is no room even for more of those.
     fn shared_by_all(&self, limit: &Limit) -> u64 {
-        slot::fingerprint((&self.seed).hash_one(("all", magnitude(limit))))
+        let hash = (&self.seed).hash_one(magnitude(limit));
+        slot::fingerprint(self.seed.fold(hash, SHARED_BY_ALL))
     }
 
     /// Where one of many keys and one of everybody's lies.
@@ -197,7 +203,9 @@ impl MemoryStore {
 
     /// Forgets what one bucket used.
     pub(crate) fn reset_one(&self, bucket: &Bucket<'_>) {
-        self.change(bucket, |held| held.reset());
+        self.change(bucket, |held| {
+            held.reset();
+        });
     }
 
     /// Changes a bucket, if it is there.
@@ -225,11 +233,11 @@ impl Store for MemoryStore {
     type Error = Infallible;
 
     async fn take(&self, charges: &[Charge<'_>]) -> Result<Taken, Infallible> {
-        Ok(self.take_all(charges, |taken| taken.into()))
+        Ok(self.visit(charges, true))
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Taken, Infallible> {
-        Ok(self.peek_all(charges, |taken| taken.into()))
+        Ok(self.visit(charges, false))
     }
 
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
@@ -247,6 +255,7 @@ impl Store for MemoryStore {
 struct Seed {
     shared: SharedSeed,
     own: u64,
+    last: u64,
 }
 
 impl Seed {
@@ -255,7 +264,17 @@ impl Seed {
         Self {
             shared: SharedSeed::from_u64(random.hash_one(0)),
             own: random.hash_one(1),
+            // Odd, so that it never folds everything to nothing.
+            last: random.hash_one(2) | 1,
         }
+    }
+
+    /// The last round: all bits of both words reach all bits of the hash.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
+    fn fold(&self, a: u64, b: u64) -> u64 {
+        let product = u128::from(a ^ self.own) * u128::from(b ^ self.last);
+        product as u64 ^ (product >> 64) as u64
     }
 }
 

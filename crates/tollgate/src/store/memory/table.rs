@@ -143,6 +143,14 @@ impl Table {
         None
     }
 
+    /// Reads where a key would be, and what is read is not to be looked at: only so that it is near when it is wanted.
+    #[inline]
+    pub(super) fn touch(&self, fingerprint: u64) -> u64 {
+        let slots = &self.chunks[self.chunk_of(fingerprint) as usize];
+        let home = from_home(fingerprint).next().unwrap_or(0);
+        slot::owner(&slots[home as usize % SLOTS])
+    }
+
     /// Waits until nobody else holds this place; `None` if the key does not lie there any more.
     #[inline]
     pub(super) fn hold_at(&self, place: Place, fingerprint: u64) -> Option<Claim<'_>> {

@@ -1,12 +1,15 @@
 //! The walk of a request through the memory store: hold, look, charge all or none.
 
+use std::hint::black_box;
 use std::sync::atomic::Ordering;
+
+use smallvec::smallvec;
 
 use super::held::{Ask, Held};
 use super::table::{Place, Table};
 use super::{MOST_SHARED, MemoryStore};
-use crate::algorithm::{Fit, Look};
-use crate::store::{Charge, Outcome, TakenAll};
+use crate::algorithm::Look;
+use crate::store::{Charge, Outcome, Taken};
 
 /// About every so many takes, 64 slots are swept, so that a store without new keys is cleaned as well.
 const TAKES_PER_SWEEP: u64 = 512;
@@ -31,58 +34,22 @@ struct Stop {
 }
 
 /// A request on its way from stop to stop.
-struct Visit<'v, 'c> {
+struct Visit<'v, 'c, O> {
     charges: &'v [Charge<'c>],
-    outcomes: &'v mut [Outcome],
+    outcomes: &'v mut [O],
     charging: bool,
     now_us: u64,
 }
 
 impl MemoryStore {
-    /// Takes from the buckets of a request, all or none.
-    pub(crate) fn take_all<A>(
-        &self,
-        charges: &[Charge<'_>],
-        answer: impl Fn(TakenAll<'_>) -> A,
-    ) -> A {
-        self.visit(charges, true, answer)
-    }
-
-    /// Looks at the buckets of a request.
-    pub(crate) fn peek_all<A>(
-        &self,
-        charges: &[Charge<'_>],
-        answer: impl Fn(TakenAll<'_>) -> A,
-    ) -> A {
-        self.visit(charges, false, answer)
-    }
-
     /// Looks at the buckets of a request, and charges them if `charging` and all that decide have room.
-    #[inline]
-    fn visit<A>(
-        &self,
-        charges: &[Charge<'_>],
-        charging: bool,
-        answer: impl Fn(TakenAll<'_>) -> A,
-    ) -> A {
-        match charges {
-            [charge] => self.visit_one(charge, charging, |outcome| {
-                answer(TakenAll {
-                    admitted: charge.shadow || outcome.fit.admits(),
-                    at_us: outcome.at_us,
-                    outcomes: &[outcome],
-                })
-            }),
-            few if few.len() <= FEW => {
-                let (mut stops, mut outcomes) = ([Stop::NOWHERE; FEW], [NO_OUTCOME; FEW]);
-                let n = few.len();
-                answer(self.visit_all(few, &mut stops[..n], &mut outcomes[..n], charging))
-            }
-            many => {
-                let mut stops = vec![Stop::NOWHERE; many.len()];
-                let mut outcomes = vec![NO_OUTCOME; many.len()];
-                answer(self.visit_all(many, &mut stops, &mut outcomes, charging))
-            }
+    pub(super) fn visit(&self, charges: &[Charge<'_>], charging: bool) -> Taken {
+        let mut outcomes = smallvec![Outcome::NONE; charges.len()];
+        let (admitted, at_us) = self.visit_all(charges, &mut outcomes, charging);
+        Taken {
+            admitted,
+            at_us,
+            outcomes,
         }
     }
 
@@ -171,18 +138,40 @@ impl MemoryStore {
         }
     }
 
-    /// Several buckets: hold all, look at each, then charge all or none.
-    fn visit_all<'b>(
+    /// Any number of buckets: hold all, look at each, then charge all or none. Says whether the request passes, and
+    /// when it was looked at; what each bucket said goes to `outcomes`.
+    pub(crate) fn visit_all<O: AsMut<Outcome>>(
+        &self,
+        charges: &[Charge<'_>],
+        outcomes: &mut [O],
+        charging: bool,
+    ) -> (bool, u64) {
+        match charges.len() {
+            n @ ..=FEW => {
+                let mut stops = [Stop::NOWHERE; FEW];
+                self.visit_stops(charges, &mut stops[..n], outcomes, charging)
+            }
+            n => self.visit_stops(charges, &mut vec![Stop::NOWHERE; n], outcomes, charging),
+        }
+    }
+
+    fn visit_stops<O: AsMut<Outcome>>(
         &self,
         charges: &[Charge<'_>],
         stops: &mut [Stop],
-        outcomes: &'b mut [Outcome],
+        outcomes: &mut [O],
         charging: bool,
-    ) -> TakenAll<'b> {
-        // All fingerprints first and then all places: the waits for memory overlap.
+    ) -> (bool, u64) {
+        // Nothing depends on what is read here, so the waits for memory overlap. To look for one bucket after the other
+        // would be to wait for each.
+        let mut read = 0;
         for (nth, (stop, charge)) in stops.iter_mut().zip(charges).enumerate() {
             *stop = Stop::new(nth, charge, self.fingerprint(&charge.bucket));
+            if !stop.common {
+                read ^= self.own.touch(stop.fingerprint);
+            }
         }
+        black_box(read);
         let some_key = stops.first().map_or(0, |stop| stop.fingerprint);
         // Several must be put in order before.
         let mut can_be_late = stops.iter().filter(|stop| stop.common).count() == 1;
@@ -218,11 +207,7 @@ impl MemoryStore {
                 if charging {
                     self.clean_now_and_then(some_key, now_us);
                 }
-                return TakenAll {
-                    admitted,
-                    at_us: now_us,
-                    outcomes,
-                };
+                return (admitted, now_us);
             }
         }
     }
@@ -232,7 +217,12 @@ impl MemoryStore {
     /// one, is held for the shortest time.
     ///
     /// `None` if a bucket is not any more where it was; then nothing has happened.
-    fn go_on(&self, stops: &[Stop], visit: &mut Visit<'_, '_>, admitted: bool) -> Option<bool> {
+    fn go_on<O: AsMut<Outcome>>(
+        &self,
+        stops: &[Stop],
+        visit: &mut Visit<'_, '_, O>,
+        admitted: bool,
+    ) -> Option<bool> {
         let [stop, rest @ ..] = stops else {
             return Some(admitted);
         };
@@ -246,7 +236,7 @@ impl MemoryStore {
             None if stop.late => self.common.hold_contended(stop.fingerprint)?,
             None => {
                 let look = ask.of_nothing();
-                visit.outcomes[stop.nth] = Outcome::of(&look, stop.shared, ask.now_us);
+                *visit.outcome(stop) = Outcome::of(&look, stop.shared, ask.now_us);
                 return self.go_on(
                     rest,
                     visit,
@@ -257,17 +247,12 @@ impl MemoryStore {
         let mut held = Held::new(claim, self.logs_of(stop.fingerprint));
         visit.now_us = self.not_before(&held, visit.now_us);
         ask.now_us = visit.now_us;
-        let outcome = &mut visit.outcomes[stop.nth];
+        let outcome = visit.outcome(stop);
         held.look(&ask, stop.shared, outcome);
         let (fits, charged) = (outcome.fit.admits(), outcome.charged);
         let admitted = self.go_on(rest, visit, admitted && (charge.shadow || fits))?;
         if visit.charging && (!admitted || !charged) {
-            settle_up(
-                &mut held,
-                &mut ask,
-                admitted && fits,
-                &mut visit.outcomes[stop.nth],
-            );
+            settle_up(&mut held, &mut ask, admitted && fits, visit.outcome(stop));
         }
         held.keep();
         Some(admitted)
@@ -275,10 +260,10 @@ impl MemoryStore {
 
     /// The same from stops that are at one bucket: those before must fit as well.
     #[cold]
-    fn go_on_from_many(
+    fn go_on_from_many<O: AsMut<Outcome>>(
         &self,
         stops: &[Stop],
-        visit: &mut Visit<'_, '_>,
+        visit: &mut Visit<'_, '_, O>,
         mut admitted: bool,
     ) -> Option<bool> {
         let here = stops
@@ -308,13 +293,14 @@ impl MemoryStore {
                 Some(held) => held.take(&ask),
             };
             admitted &= charge.shadow || look.fit.admits();
-            visit.outcomes[stop.nth] = Outcome::of(&look, stop.shared, now_us);
+            *visit.outcome(stop) = Outcome::of(&look, stop.shared, now_us);
         }
         let admitted = self.go_on(rest, visit, admitted)?;
         if let Some(held) = &mut held {
-            for stop in here.iter().filter(|_| visit.charging) {
-                let outcome = &mut visit.outcomes[stop.nth];
+            let charging_at_all = visit.charging;
+            for stop in here.iter().filter(|_| charging_at_all) {
                 let mut ask = ask(&visit.charges[stop.nth], now_us, true);
+                let outcome = visit.outcome(stop);
                 let charging = admitted && outcome.fit.admits();
                 settle_up(held, &mut ask, charging, outcome);
             }
@@ -421,6 +407,13 @@ fn settle_up(held: &mut Held<'_>, ask: &mut Ask<'_>, charging: bool, outcome: &m
     held.forget_reservation();
 }
 
+impl<O: AsMut<Outcome>> Visit<'_, '_, O> {
+    #[inline]
+    fn outcome(&mut self, stop: &Stop) -> &mut Outcome {
+        self.outcomes[stop.nth].as_mut()
+    }
+}
+
 impl Stop {
     const NOWHERE: Self = Self {
         nth: 0,
@@ -495,15 +488,6 @@ impl Outcome {
         }
     }
 }
-
-const NO_OUTCOME: Outcome = Outcome {
-    fit: Fit::Now,
-    remaining: 0,
-    full_at_us: 0,
-    at_us: 0,
-    charged: false,
-    shared: false,
-};
 
 /// What the stops before want of a charge's bucket; nothing matters to a charge that costs nothing.
 fn cost_before(charges: &[Charge<'_>], before: &[Stop], charge: &Charge<'_>) -> u64 {
