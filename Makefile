@@ -3,10 +3,10 @@
 SHELL := bash
 
 # What building and testing need beside a Rust toolchain: command:package.
-NEEDS := cc:gcc
+NEEDS := cc:gcc redis-server:redis-server redis-sentinel:redis-sentinel
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run test check needs fmt bench-engine clean
+.PHONY: help run test check needs fmt soak bench-engine clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,28 +21,32 @@ run: needs ## see five algorithms meet the same traffic: a table, and a chart in
 test: needs check ## everything: format, lints, docs and all tests
 	@echo "== tests"
 ifeq ($(NEXTEST),yes)
-	cargo nextest run --workspace --no-fail-fast
+	cargo nextest run --workspace --all-features --no-fail-fast
 else
-	cargo test --workspace --lib --bins --tests --no-fail-fast
+	cargo test --workspace --all-features --lib --bins --tests --no-fail-fast
 endif
 	@echo "== examples in the documentation"
-	cargo test --workspace --doc
+	cargo test --workspace --all-features --doc
 	@echo "== every interleaving of what is lock-free"
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --package tollgate --lib loom_tests
+	RUSTFLAGS="--cfg tollgate_loom" CARGO_TARGET_DIR=target/loom cargo test --package tollgate --lib loom_tests
 
 check: needs
 	@echo "== format"
 	cargo fmt --all --check
 	@echo "== lints"
-	cargo clippy --workspace --all-targets -- --deny warnings
+	cargo clippy --workspace --all-targets --all-features -- --deny warnings
+	cargo clippy --package tollgate -- --deny warnings
 	@echo "== docs"
-	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --all-features --no-deps --document-private-items
 
 needs:
 	@tools/need $(NEEDS)
 
 fmt: ## format the code
 	cargo fmt --all
+
+soak: needs ## the long comparisons: a million operations per algorithm on memory and Redis (about 15 minutes)
+	TOLLGATE_SAME_ANSWERS=1000000 cargo test --release --package tollgate --all-features --test it same_answers
 
 bench-engine: needs ## checks per second beside governor, in one run (about a minute)
 	cargo bench --package tollgate --bench engine

@@ -31,9 +31,12 @@ impl Name {
     /// The name that belongs to no rule: checks by key alone.
     pub(crate) const NONE: Self = Self("");
 
-    /// Interned names differ where they lie.
+    /// Interned names differ where they lie; the name of no rule is nowhere.
     pub(crate) fn address(self) -> u64 {
-        self.0.as_ptr().addr() as u64
+        match self.0.is_empty() {
+            true => 0,
+            false => self.0.as_ptr().addr() as u64,
+        }
     }
 
     /// The text.

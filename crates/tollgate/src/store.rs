@@ -4,6 +4,8 @@
 //! and nothing of rules, requests or what happens when it fails.
 
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::future::Future;
 
@@ -11,6 +13,8 @@ use smallvec::SmallVec;
 
 pub use crate::algorithm::Fit;
 pub use memory::{MemoryConfig, MemoryStats, MemoryStore};
+#[cfg(feature = "redis")]
+pub use redis::{RedisClock, RedisConfig, RedisError, RedisStore};
 
 use crate::bucket::Bucket;
 use crate::limit::Limit;
@@ -25,7 +29,7 @@ pub struct Charge<'a> {
     /// How much to take. 0 takes nothing and always fits.
     pub cost: u64,
     /// A shadow is charged by itself, when the request passes and it fits; it never decides. All charges on one
-    /// bucket are shadows, or none is.
+    /// bucket are shadows, or none is, and they have the same limit.
     pub shadow: bool,
 }
 
@@ -92,9 +96,9 @@ pub struct Taken {
 /// The contract. Every store passes the same suite (`tests/it/contract.rs`).
 pub trait Store: Send + Sync {
     /// What goes wrong; [`Infallible`](std::convert::Infallible) where nothing can.
-    type Error;
+    type Error: std::fmt::Debug;
 
-    /// Takes from all buckets, or from none.
+    /// Takes from all buckets, or from none; 255 at most.
     fn take(
         &self,
         charges: &[Charge<'_>],

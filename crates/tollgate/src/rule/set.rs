@@ -7,6 +7,9 @@ use crate::bucket::Dimension;
 use crate::name::Name;
 use crate::request::Request;
 
+/// The most tiers of one request.
+const MOST_TIERS: usize = 255;
+
 /// Rules that fit together.
 ///
 /// Rules of one id are one rule with figures per plan: a request meets the one of its plan, or else the one without
@@ -36,6 +39,8 @@ pub enum RuleSetError {
         /// The plan; `None` for the rule without one.
         plan: Option<String>,
     },
+    /// More ids than a request may meet.
+    TooMany,
     /// Rules of one id count by different things.
     PerDiffers {
         /// The id.
@@ -57,6 +62,10 @@ impl fmt::Display for RuleSetError {
                 f,
                 "two rules have the id {id:?} and the plan {plan:?}; give one of them another id or plan"
             ),
+            Self::TooMany => write!(
+                f,
+                "these are more than {MOST_TIERS} rules that one request meets; leave out those that are off, or split them up"
+            ),
             Self::PerDiffers { id } => write!(
                 f,
                 "the rules with the id {id:?} count by different things; give them the same `per`, or different ids"
@@ -71,11 +80,14 @@ impl RuleSet {
     /// Checks the rules against each other. Rules that are off are left out.
     ///
     /// # Errors
-    /// When two have the same id and plan, or the same id and different dimensions.
+    /// When two have the same id and plan, or the same id and different dimensions, or there are more than 255 ids.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Result<Self, RuleSetError> {
         let mut set = Self::default();
         for rule in rules.into_iter().filter(|rule| rule.mode != Mode::Off) {
             set.add(rule)?;
+        }
+        if set.families.len() > MOST_TIERS {
+            return Err(RuleSetError::TooMany);
         }
         Ok(set)
     }

@@ -38,8 +38,8 @@ use table::Table;
 #[derive(Clone, Debug)]
 pub struct MemoryConfig {
     /// The most keys to keep; 1,000,000 by default, which take 30 to 60 MB once they are there. When there are more
-    /// *live* keys, new ones share a few buckets per rule, and [`MemoryStats::shared`] counts it; no bucket in use is
-    /// ever forgotten.
+    /// keys and a short search finds none that says nothing any more, new ones share a few buckets per rule, and
+    /// [`MemoryStats::shared`] counts it; no bucket in use is ever forgotten.
     pub max_keys: usize,
     /// The most entries in all sliding logs together, 16 bytes each; 4,000,000 by default. Beyond it a log that has an
     /// entry gets no more: the newest takes up what is admitted. It then denies longer, by a window at most, and never
@@ -213,6 +213,7 @@ impl MemoryStore {
         let fingerprint = self.fingerprint(bucket);
         if let Some(claim) = self.table_of(bucket).hold_surely(fingerprint) {
             let mut held = Held::new(claim, self.logs_of(fingerprint));
+            held.forget_past(self.clock.now_us());
             change(&mut held);
             held.keep();
         }
@@ -254,8 +255,8 @@ impl Store for MemoryStore {
 /// The secret that makes fingerprints unguessable: fresh for every store, from the system's randomness.
 struct Seed {
     shared: SharedSeed,
-    own: u64,
-    last: u64,
+    first: u64,
+    last: [u64; 2],
 }
 
 impl Seed {
@@ -263,9 +264,8 @@ impl Seed {
         let random = std::hash::RandomState::new();
         Self {
             shared: SharedSeed::from_u64(random.hash_one(0)),
-            own: random.hash_one(1),
-            // Odd, so that it never folds everything to nothing.
-            last: random.hash_one(2) | 1,
+            first: random.hash_one(1),
+            last: [random.hash_one(2), random.hash_one(3)],
         }
     }
 
@@ -273,7 +273,7 @@ impl Seed {
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
     fn fold(&self, a: u64, b: u64) -> u64 {
-        let product = u128::from(a ^ self.own) * u128::from(b ^ self.last);
+        let product = u128::from(a ^ self.last[0]) * u128::from(b ^ self.last[1]);
         product as u64 ^ (product >> 64) as u64
     }
 }
@@ -282,7 +282,7 @@ impl<'a> BuildHasher for &'a Seed {
     type Hasher = FoldHasher<'a>;
 
     fn build_hasher(&self) -> FoldHasher<'a> {
-        FoldHasher::with_seed(self.own, &self.shared)
+        FoldHasher::with_seed(self.first, &self.shared)
     }
 }
 

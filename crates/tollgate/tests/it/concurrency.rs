@@ -1,12 +1,13 @@
 //! Many threads, and the referee.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use tollgate::{Dimension, Limit, Limiter, Request, Rule};
+use tollgate::store::{Charge, Store as _};
+use tollgate::{Bucket, Dimension, Limit, Limiter, Request, Rule};
 use tollgate_referee::{Bound, Excess, Log};
 
-use crate::support::{clock, limit, limiter, one_of_each, run};
+use crate::support::{clock, limit, limiter, memory, one_of_each, run, us};
 
 const THREADS: usize = 8;
 
@@ -224,4 +225,37 @@ fn every_operation_at_once_keeps_the_books() {
     }
     clock.advance(Duration::from_secs(10));
     assert_eq!(limiter.stats().live_keys, 0);
+}
+
+/// A sweep between the making of a slot and its charge must not let a request pass uncharged.
+#[test]
+fn a_new_key_is_charged_however_fast_it_is_swept() {
+    let clock = clock();
+    let store = memory(&clock);
+    let limit = limit("1/h");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                clock.advance(us(20_000));
+                store.sweep();
+            }
+        });
+        for i in 0..300_000_u32 {
+            let key = i.to_be_bytes();
+            let charge = Charge {
+                bucket: Bucket::of_key(&key),
+                limit: &limit,
+                cost: 1,
+                shadow: false,
+            };
+            let taken = run(store.take(&[charge])).unwrap();
+            if !(taken.admitted && taken.outcomes[0].charged) {
+                is_over.store(true, Ordering::Relaxed);
+                panic!("{taken:?}");
+            }
+            run(store.reset(&[charge.bucket])).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }

@@ -6,22 +6,33 @@ use tollgate::{Bucket, Dimension, Limit, ManualClock, Name, Request};
 
 use crate::support::{NOON_US, limit, one_of_each, run, us};
 
-/// Writes each check of the contract out as a test of one store.
+/// Writes each check of the contract out as a test of each store.
 macro_rules! contract {
-    ($store:ident: $($check:ident),* $(,)?) => {
-        mod $store {
+    ($($check:ident),* $(,)?) => {
+        mod memory {
             $(
                 #[test]
                 fn $check() {
                     let clock = crate::support::clock();
-                    super::$check(&crate::support::$store(&clock), &clock);
+                    super::$check(&crate::support::memory(&clock), &clock);
+                }
+            )*
+        }
+
+        #[cfg(feature = "redis")]
+        mod redis {
+            $(
+                #[test]
+                fn $check() {
+                    let clock = crate::support::clock();
+                    super::$check(&crate::support::redis(&clock), &clock);
                 }
             )*
         }
     };
 }
 
-contract!(memory:
+contract!(
     takes_until_nothing_is_left,
     a_denial_changes_nothing_in_any_algorithm,
     a_denial_by_the_last_of_five_tiers_changes_none,
@@ -56,7 +67,7 @@ fn key_charge<'a>(key: &'a str, limit: &'a Limit, cost: u64) -> Charge<'a> {
 }
 
 fn take<S: Store>(store: &S, charges: &[Charge<'_>]) -> Taken {
-    run(store.take(charges)).unwrap_or_else(|_| panic!("the store failed"))
+    run(store.take(charges)).unwrap_or_else(|e| panic!("{e:?}"))
 }
 
 fn take_one<S: Store>(store: &S, key: &str, limit: &Limit, cost: u64) -> Taken {
@@ -64,7 +75,7 @@ fn take_one<S: Store>(store: &S, key: &str, limit: &Limit, cost: u64) -> Taken {
 }
 
 fn peek<S: Store>(store: &S, charges: &[Charge<'_>]) -> Taken {
-    run(store.peek(charges)).unwrap_or_else(|_| panic!("the store failed"))
+    run(store.peek(charges)).unwrap_or_else(|e| panic!("{e:?}"))
 }
 
 fn refund<S: Store>(store: &S, charges: &[Charge<'_>], taken: &Taken) {
@@ -75,7 +86,7 @@ fn refund<S: Store>(store: &S, charges: &[Charge<'_>], taken: &Taken) {
             cost: charge.cost,
             charged_at_us: outcome.at_us,
         }]))
-        .unwrap_or_else(|_| panic!("the store failed"));
+        .unwrap_or_else(|e| panic!("{e:?}"));
     };
     charges.iter().zip(&taken.outcomes).for_each(refund);
 }

@@ -5,6 +5,7 @@
 //! - `concurrency`: many threads, with the referee.
 //! - `bounded`: floods of keys.
 //! - `limiter`: rules, tiers, plans, shadows, and what a decision says.
+//! - `same_answers`: memory and Redis asked the same, one by one.
 //! - `regressions`: bugs seen elsewhere, by name.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
@@ -15,4 +16,8 @@ mod contract;
 mod limiter;
 mod reference;
 mod regressions;
+#[cfg(feature = "redis")]
+mod same_answers;
+#[cfg(feature = "redis")]
+mod server;
 mod support;

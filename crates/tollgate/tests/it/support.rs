@@ -1,8 +1,8 @@
 //! What the tests share.
 
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
 
 use tollgate::store::{MemoryConfig, MemoryStore};
 use tollgate::{Clock, Limit, Limiter, ManualClock, Rate};
@@ -10,16 +10,15 @@ use tollgate::{Clock, Limit, Limiter, ManualClock, Rate};
 /// A time with nothing special about it, in the middle of every window.
 pub(crate) const NOON_US: u64 = 1_700_000_029_500_000;
 
+thread_local! {
+    static RUNTIME: Runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+}
+
 pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(value) = future
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()))
-        {
-            return value;
-        }
-    }
+    RUNTIME.with(|runtime| runtime.block_on(future))
 }
 
 pub(crate) fn us(us: u64) -> Duration {
@@ -62,4 +61,10 @@ pub(crate) fn one_of_each() -> [Limit; 5] {
         limit("10 per 2s sliding_log"),
         limit("10 per 2s sliding_counter"),
     ]
+}
+
+/// A store on a server of its own, with its time turned by hand.
+#[cfg(feature = "redis")]
+pub(crate) fn redis(clock: &ManualClock) -> crate::server::OwnRedis {
+    crate::server::OwnRedis::start(Clock::from(clock))
 }

@@ -5,9 +5,12 @@ use parking_lot::Mutex;
 use super::logs::Logs;
 use super::record::{Content, Record};
 use super::slot::Claim;
-use crate::algorithm::{Arithmetic as _, Look, State};
+use crate::algorithm::{Arithmetic as _, Fit, Look, State};
 use crate::limit::{Algorithm, Limit};
 use crate::store::Refund;
+
+/// When to come back if there is no memory at all.
+const NO_ROOM_US: u64 = 1_000_000;
 
 /// What is asked of one bucket.
 #[derive(Clone, Copy)]
@@ -20,10 +23,17 @@ pub(super) struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// What a key that is not there would say.
+    /// What a key that is not there would say. If it was to be charged there is no memory for it, not even for one that it
+    /// could share: it has to wait.
     pub(super) fn of_nothing(&self) -> Look {
         let mut fresh = self.limit.fresh();
-        self.limit.take(&mut fresh, self.now_us, self.cost, false)
+        let mut look = self.limit.take(&mut fresh, self.now_us, self.cost, false);
+        if self.charging && self.cost > 0 && look.fit.admits() {
+            look.fit = Fit::Later {
+                ready_at_us: self.now_us + NO_ROOM_US,
+            };
+        }
+        look
     }
 }
 
@@ -33,6 +43,10 @@ impl Ask<'_> {
 pub(super) struct Held<'a> {
     claim: Claim<'a>,
     record: Record,
+    /// Whether there is something to keep.
+    is_changed: bool,
+    /// Whether the log that the record speaks of says nothing any more.
+    log_is_past: bool,
     logs: &'a Mutex<Logs>,
 }
 
@@ -42,6 +56,8 @@ impl<'a> Held<'a> {
         Self {
             record: claim.read(),
             claim,
+            is_changed: false,
+            log_is_past: false,
             logs,
         }
     }
@@ -49,12 +65,29 @@ impl<'a> Held<'a> {
     /// Makes the changes count.
     #[inline]
     pub(super) fn keep(&self) {
-        self.claim.write(self.record);
+        if self.is_changed {
+            self.claim.write(self.record);
+        }
     }
 
     /// Undoes all changes that do not count yet.
-    pub(super) fn undo(&mut self) {
+    pub(super) fn undo(&mut self, now_us: u64) {
         self.record = self.claim.read();
+        self.is_changed = false;
+        self.forget_past(now_us);
+    }
+
+    /// What says nothing any more by the limit it was last looked at with, is as good as forgotten: whether it was swept
+    /// already must not make a difference when the limit has changed since.
+    #[inline]
+    pub(super) fn forget_past(&mut self, now_us: u64) {
+        if self.record.expires_at_us() <= now_us || self.record.is_unused() {
+            match self.record.log_place() {
+                // The log is overwritten when there is something to write.
+                Some(_) => self.log_is_past = true,
+                None => self.record = Record::default(),
+            }
+        }
     }
 
     /// Whether a charge under this limit could still be undone: logs are charged where they lie.
@@ -91,8 +124,9 @@ impl<'a> Held<'a> {
         let look = bucket.take(&mut level, ask.now_us, ask.cost, ask.charging);
         if look.charged {
             self.record.write_level(level, look.empty_at_us);
+            self.is_changed = true;
         } else {
-            self.record.keep_until(look.empty_at_us);
+            self.is_changed |= self.record.keep_until(look.empty_at_us);
         }
         Some(look)
     }
@@ -105,7 +139,9 @@ impl<'a> Held<'a> {
             false => {
                 self.put_back(state);
                 // The limit may have become a slower one since the state was written.
-                self.record.keep_until(look.empty_at_us);
+                if !self.log_is_past {
+                    self.is_changed |= self.record.keep_until(look.empty_at_us);
+                }
             }
         }
         look
@@ -113,6 +149,9 @@ impl<'a> Held<'a> {
 
     /// Takes back a cost.
     pub(super) fn refund(&mut self, refund: &Refund<'_>, now_us: u64) {
+        if self.record == Record::default() || self.log_is_past {
+            return;
+        }
         let limit = refund.limit;
         let mut state = self.read(limit);
         limit.refund(&mut state, now_us, refund.charged_at_us, refund.cost);
@@ -125,17 +164,16 @@ impl<'a> Held<'a> {
         if let Some(place) = self.record.log_place() {
             self.logs.lock().forget(place);
         }
-        self.record = Record::default();
+        self.record = self.record.spent();
+        self.is_changed = true;
     }
 
     /// Gives up a slot that was reserved and in which nothing was used after all.
     pub(super) fn forget_reservation(&mut self) {
-        if self
-            .record
-            .level()
-            .is_some_and(|level| level.used_utok == 0)
-        {
-            self.record = Record::default();
+        let kept = self.claim.read();
+        if kept.is_unused() && !self.is_changed {
+            self.record = kept.spent();
+            self.is_changed = true;
         }
     }
 
@@ -143,6 +181,7 @@ impl<'a> Held<'a> {
     fn read(&self, limit: &Limit) -> State {
         match self.record.content() {
             Content::State(state) => state,
+            Content::Log { .. } if self.log_is_past => limit.fresh(),
             Content::Log { place } if limit.algorithm() == Algorithm::SlidingLog => {
                 State::Log(self.logs.lock().take(place))
             }
@@ -155,6 +194,9 @@ impl<'a> Held<'a> {
     }
 
     fn put_back(&self, state: State) {
+        if self.log_is_past {
+            return;
+        }
         if let (State::Log(log), Some(place)) = (state, self.record.log_place()) {
             self.logs.lock().put(place, log);
         }
@@ -162,6 +204,8 @@ impl<'a> Held<'a> {
 
     fn write(&mut self, state: State, empty_at_us: u64) {
         let old_place = self.record.log_place();
+        self.log_is_past = false;
+        self.is_changed = true;
         match state {
             State::Log(mut log) => {
                 let mut logs = self.logs.lock();

@@ -12,7 +12,7 @@ const PAUSES: u32 = 6;
 const YIELDS: u32 = 20;
 
 impl Patience {
-    #[cfg(not(loom))]
+    #[cfg(not(tollgate_loom))]
     #[cold]
     pub(super) fn wait(&mut self) {
         match self.waited {
@@ -23,7 +23,7 @@ impl Patience {
         self.waited = self.waited.saturating_add(1);
     }
 
-    #[cfg(loom)]
+    #[cfg(tollgate_loom)]
     pub(super) fn wait(&mut self) {
         self.waited = self.waited.saturating_add(PAUSES + YIELDS);
         loom::thread::yield_now();

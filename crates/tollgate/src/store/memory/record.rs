@@ -41,6 +41,23 @@ impl Record {
         record
     }
 
+    /// Nothing is used, and it may be forgotten at once. The mark stays, as time must not go back as long as it is here.
+    pub(super) fn spent(self) -> Self {
+        let mut record = Self::default();
+        let level = Level {
+            at_us: self.at_us(),
+            used_utok: 0,
+        };
+        record.write_level(level, 0);
+        record
+    }
+
+    /// Whether it is a level with nothing in it.
+    #[inline]
+    pub(super) fn is_unused(&self) -> bool {
+        self.word == 0 && self.stamp.form() == Form::Level
+    }
+
     fn is_blank(&self) -> bool {
         *self == Self::default()
     }
@@ -89,12 +106,14 @@ impl Record {
         self.word = level.used_utok;
     }
 
-    /// Sees to it that it is not forgotten before this time.
+    /// Sees to it that it is not forgotten before this time; says whether it would have been.
     #[inline]
-    pub(super) fn keep_until(&mut self, empty_at_us: u64) {
-        if !self.is_blank() && empty_at_us > self.stamp.expires_at_us() {
+    pub(super) fn keep_until(&mut self, empty_at_us: u64) -> bool {
+        let is_longer = !self.is_blank() && empty_at_us > self.stamp.expires_at_us();
+        if is_longer {
             self.stamp = Stamp::new(self.stamp.at_us(), self.stamp.form(), empty_at_us);
         }
+        is_longer
     }
 
     /// Where the log lies, if there is one.

@@ -5,10 +5,10 @@
 //! store. So a check writes to the one cache line it has to write to anyway, and to no other. (With a lock per shard,
 //! two cores passed the lock's line to and fro for every check: bench/README.md.)
 
-#[cfg(not(loom))]
+#[cfg(not(tollgate_loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-#[cfg(loom)]
+#[cfg(tollgate_loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 
 use super::patience::Patience;
@@ -104,7 +104,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, tollgate_loom))]
 mod loom_tests {
     use super::*;
     use loom::sync::Arc;

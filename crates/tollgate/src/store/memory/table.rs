@@ -13,20 +13,25 @@
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-#[cfg(not(loom))]
+#[cfg(not(tollgate_loom))]
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-#[cfg(loom)]
+#[cfg(tollgate_loom)]
 use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::record::Record;
 use super::slot::{self, Claim, Slot};
+use crate::clock::Clock;
 
 const SLOTS: usize = 64;
 /// A chunk with more keys than this is split: beyond it, keys lie too far from home.
 const CROWDED: usize = 52;
 /// How many a chunk holds at the least on average: half of a crowded one, as it was just split.
 const SPARSE: usize = CROWDED / 2;
+/// What is past is kept for so long, unless there is no room: so that a clock that goes back a little finds it again.
+const GRACE_US: u64 = 10_000_000;
+/// How many chunks to sweep for a new key that finds no room.
+const SWEEPS_WHEN_FULL: usize = 4;
 /// For every so many new keys, one chunk is swept.
 const NEW_KEYS_PER_SWEEP: usize = 8;
 
@@ -197,8 +202,8 @@ impl Table {
         }
     }
 
-    /// Makes sure of a slot for a key, reserved for a moment; says whether there is one. What had to go is handed to
-    /// `gone`.
+    /// Makes sure of a slot for a key, reserved for a moment, and says where; `None` if there is no room. What had to go is
+    /// handed to `gone`.
     /// Beyond `most` keys, those that say nothing any more make room, or there is none.
     ///
     /// Not for those who hold a claim.
@@ -207,24 +212,30 @@ impl Table {
         &self,
         fingerprint: u64,
         most: usize,
-        now_us: u64,
+        clock: &Clock,
         gone: &dyn Fn(u64, Record),
-    ) -> bool {
+    ) -> Option<Place> {
         let mut plan = self.changing.0.plan.lock();
         // Somebody may have been faster, or the table was changing when we looked.
-        if self.find(fingerprint).is_some() {
-            return true;
+        if let Some(place) = self.find(fingerprint) {
+            return Some(place);
         }
+        // Read under the lock, which may have been waited for: a reservation must not be past when it begins.
+        let now_us = clock.now_us();
         plan.new_keys = plan.new_keys.wrapping_add(1);
-        let is_full = self.keys() >= most;
-        if is_full || plan.new_keys.is_multiple_of(NEW_KEYS_PER_SWEEP) {
-            self.sweep_next(&mut plan, is_full, now_us, gone);
+        if plan.new_keys.is_multiple_of(NEW_KEYS_PER_SWEEP) {
+            self.sweep_next(&mut plan, before_grace(now_us), gone);
+        }
+        for _ in 0..SWEEPS_WHEN_FULL {
+            if self.keys() >= most {
+                self.sweep_next(&mut plan, now_us, gone);
+            }
         }
         if self.keys() >= most {
-            return false;
+            return None;
         }
         while plan.used[self.chunk_of(fingerprint) as usize].keys >= CROWDED {
-            let freed = self.sweep_chunk(&mut plan, self.chunk_of(fingerprint), 1, now_us, gone);
+            let freed = self.sweep_chunk(&mut plan, self.chunk_of(fingerprint), now_us, gone);
             if freed == 0 && !self.split(&mut plan, fingerprint) {
                 break;
             }
@@ -236,7 +247,7 @@ impl Table {
     #[cold]
     pub(super) fn try_sweep(&self, now_us: u64, gone: &dyn Fn(u64, Record)) {
         if let Some(mut plan) = self.changing.0.plan.try_lock() {
-            self.sweep_next(&mut plan, true, now_us, gone);
+            self.sweep_next(&mut plan, before_grace(now_us), gone);
         }
     }
 
@@ -244,43 +255,37 @@ impl Table {
     pub(super) fn sweep_all(&self, now_us: u64, gone: &dyn Fn(u64, Record)) {
         let chunks = self.changing.0.plan.lock().used.len();
         for _ in 0..chunks {
-            self.sweep_next(&mut self.changing.0.plan.lock(), true, now_us, gone);
+            self.sweep_next(&mut self.changing.0.plan.lock(), now_us, gone);
         }
     }
 
     fn sweep_next(
         &self,
         plan: &mut MutexGuard<'_, Plan>,
-        thoroughly: bool,
-        now_us: u64,
+        past_us: u64,
         gone: &dyn Fn(u64, Record),
     ) {
         plan.hand = (plan.hand + 1) % plan.used.len();
         let chunk = u32::try_from(plan.hand).unwrap_or(0);
-        self.sweep_chunk(plan, chunk, if thoroughly { 1 } else { 8 }, now_us, gone);
+        self.sweep_chunk(plan, chunk, past_us, gone);
     }
 
-    /// Clears what says nothing any more if there are at least so many of those, and says how many went.
+    /// Clears what says nothing any more since this time, and says how many went.
     fn sweep_chunk(
         &self,
         plan: &mut Plan,
         chunk: u32,
-        at_least: usize,
-        now_us: u64,
+        past_us: u64,
         gone: &dyn Fn(u64, Record),
     ) -> usize {
-        let expired = |slot: &Slot| slot::glance(slot).expires_at_us() <= now_us;
-        let slots = self.chunks[chunk as usize].iter();
-        let found = slots
-            .filter(|slot| slot::owner(slot) != 0 && expired(slot))
-            .take(at_least)
-            .count();
-        if found < at_least {
+        let is_past = |slot: &Slot| slot::glance(slot).expires_at_us() <= past_us;
+        let mut slots = self.chunks[chunk as usize].iter();
+        if !slots.any(|slot| slot::owner(slot) != 0 && is_past(slot)) {
             return 0;
         }
         let mut freed = 0;
         for (fingerprint, record) in self.clear(plan, chunk) {
-            if record.expires_at_us() > now_us {
+            if record.expires_at_us() > past_us {
                 self.put(plan, fingerprint, record);
             } else {
                 gone(fingerprint, record);
@@ -352,20 +357,16 @@ impl Table {
         taken
     }
 
-    /// Puts a key that is not here into the first free slot; says whether there was one.
-    fn put(&self, plan: &mut Plan, fingerprint: u64, record: Record) -> bool {
-        let chunk = self.chunk_of(fingerprint) as usize;
-        let slots = &self.chunks[chunk];
-        for at in from_home(fingerprint) {
-            let slot = &slots[at as usize % SLOTS];
-            if slot::owner(slot) == 0 {
-                slot::fill(slot, fingerprint, record);
-                plan.used[chunk].keys += 1;
-                self.count_keys(|keys| keys + 1);
-                return true;
-            }
-        }
-        false
+    /// Puts a key that is not here into the first free slot, and says where; `None` if there is none.
+    fn put(&self, plan: &mut Plan, fingerprint: u64, record: Record) -> Option<Place> {
+        let chunk = self.chunk_of(fingerprint);
+        let slots = &self.chunks[chunk as usize];
+        let slot =
+            from_home(fingerprint).find(|slot| slot::owner(&slots[*slot as usize % SLOTS]) == 0)?;
+        slot::fill(&slots[slot as usize % SLOTS], fingerprint, record);
+        plan.used[chunk as usize].keys += 1;
+        self.count_keys(|keys| keys + 1);
+        Some(Place { chunk, slot })
     }
 
     /// Only under the lock, so nobody counts at the same time; an atomic for those who read.
@@ -373,6 +374,10 @@ impl Table {
         let keys = &self.changing.0.keys;
         keys.store(change(keys.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
+}
+
+fn before_grace(now_us: u64) -> u64 {
+    now_us.saturating_sub(GRACE_US)
 }
 
 #[inline]
@@ -393,17 +398,17 @@ fn from_home(fingerprint: u64) -> impl Iterator<Item = u32> {
 mod zeroed {
     use super::{AtomicU32, Chunk};
 
-    #[cfg(not(loom))]
+    #[cfg(not(tollgate_loom))]
     pub(super) fn chunks(count: usize) -> Option<Box<[Chunk]>> {
         bytemuck::allocation::try_zeroed_slice_box(count).ok()
     }
 
-    #[cfg(not(loom))]
+    #[cfg(not(tollgate_loom))]
     pub(super) fn directory(entries: usize) -> Option<Box<[AtomicU32]>> {
         bytemuck::allocation::try_zeroed_slice_box(entries).ok()
     }
 
-    #[cfg(loom)]
+    #[cfg(tollgate_loom)]
     pub(super) fn chunks(count: usize) -> Option<Box<[Chunk]>> {
         use loom::sync::atomic::AtomicU64;
         let slot = || std::array::from_fn(|_| AtomicU64::new(0));
@@ -411,23 +416,29 @@ mod zeroed {
         Some((0..count).map(|_| chunk()).collect())
     }
 
-    #[cfg(loom)]
+    #[cfg(tollgate_loom)]
     pub(super) fn directory(entries: usize) -> Option<Box<[AtomicU32]>> {
         Some((0..entries).map(|_| AtomicU32::new(0)).collect())
     }
 }
 
 #[cfg(test)]
-#[cfg(not(loom))]
+#[cfg(not(tollgate_loom))]
 mod tests {
     use proptest::prelude::*;
     use std::cell::RefCell;
     use std::collections::HashSet;
+    use std::time::Duration;
 
     use super::*;
     use crate::algorithm::{Level, State};
+    use crate::clock::ManualClock;
 
     const NOW_US: u64 = 1_000_000;
+
+    fn clock() -> Clock {
+        Clock::from(&ManualClock::at(Duration::from_micros(NOW_US)))
+    }
 
     fn until(empty_at_us: u64) -> Record {
         let mut record = Record::default();
@@ -440,11 +451,11 @@ mod tests {
     }
 
     fn insert(table: &Table, fingerprint: u64, record: Record) -> bool {
-        let inserted = table.insert(fingerprint, usize::MAX, NOW_US, &|_, _| {});
-        if inserted {
-            table.hold(fingerprint).unwrap().write(record);
+        let place = table.insert(fingerprint, usize::MAX, &clock(), &|_, _| {});
+        if let Some(place) = place {
+            table.hold_at(place, fingerprint).unwrap().write(record);
         }
-        inserted
+        place.is_some()
     }
 
     proptest! {
@@ -462,10 +473,10 @@ mod tests {
                     continue;
                 }
                 gone.borrow_mut().remove(&fingerprint);
-                let inserted = table.insert(fingerprint, usize::MAX, NOW_US, &|fingerprint, _| {
+                let place = table.insert(fingerprint, usize::MAX, &clock(), &|fingerprint, _| {
                     gone.borrow_mut().insert(fingerprint);
                 });
-                prop_assert!(inserted);
+                prop_assert!(place.is_some());
                 let claim = table.hold(fingerprint).unwrap();
                 claim.write(until(if lives { 2 * NOW_US } else { NOW_US / 2 }));
                 drop(claim);
@@ -496,7 +507,7 @@ mod tests {
             .count();
         assert_eq!((inserted, table.keys()), (20_000, 20_000));
         assert!(table.slots() * 24 < 64 * 20_000, "{}", table.slots());
-        assert!(!table.insert(2, 20_000, NOW_US, &|_, _| {}));
+        assert_eq!(table.insert(2, 20_000, &clock(), &|_, _| {}), None);
     }
 
     #[test]
@@ -532,13 +543,15 @@ mod tests {
     fn nothing_is_lost_while_the_table_grows() {
         const EACH: u64 = 20_000;
         let table = Table::new(100_000);
+        let clock = clock();
         let add_one = |fingerprint: u64| loop {
             if let Some(claim) = table.hold(fingerprint) {
                 let [_, count] = claim.read().to_words();
                 claim.write(Record::from_words([u64::MAX >> 2, count + 1]));
                 return;
             }
-            assert!(table.insert(fingerprint, usize::MAX, NOW_US, &|_, _| {}));
+            let place = table.insert(fingerprint, usize::MAX, &clock, &|_, _| {});
+            assert!(place.is_some());
         };
         let key = |n: u64| slot::fingerprint(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         std::thread::scope(|scope| {

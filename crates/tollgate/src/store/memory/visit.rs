@@ -79,11 +79,14 @@ impl MemoryStore {
         };
         let mut held = Held::new(claim, self.logs_of(fingerprint));
         let now_us = self.not_before(&held, now_us);
+        held.forget_past(now_us);
         let ask = ask(charge, now_us, charging);
         let Some(look) = held.take_token_bucket(&ask) else {
             return self.visit_other(held, &ask, answer);
         };
-        held.keep();
+        if charging {
+            held.keep();
+        }
         drop(held);
         if charging {
             self.clean_now_and_then(fingerprint, now_us);
@@ -100,7 +103,9 @@ impl MemoryStore {
         answer: impl Fn(Outcome) -> A,
     ) -> A {
         let look = held.take(ask);
-        held.keep();
+        if ask.charging {
+            held.keep();
+        }
         let fingerprint = held.fingerprint();
         drop(held);
         if ask.charging {
@@ -122,17 +127,20 @@ impl MemoryStore {
             let mut stop = Stop::new(0, charge, own);
             self.settle(&mut stop, charge, charging);
             let Some(place) = stop.place else {
-                let ask = ask(charge, self.clock.now_us(), false);
+                let ask = ask(charge, self.clock.now_us(), charging);
                 return answer(Outcome::of(&ask.of_nothing(), stop.shared, ask.now_us));
             };
             if let Some(claim) = self.table(stop.common).hold_at(place, stop.fingerprint) {
                 let mut held = Held::new(claim, self.logs_of(stop.fingerprint));
                 let ask = ask(charge, self.clock.now_us(), charging);
+                held.forget_past(ask.now_us);
                 let look = held.take(&ask);
-                if !look.charged {
-                    held.forget_reservation();
+                if charging {
+                    if !look.charged {
+                        held.forget_reservation();
+                    }
+                    held.keep();
                 }
-                held.keep();
                 return answer(Outcome::of(&look, stop.shared, ask.now_us));
             }
         }
@@ -246,6 +254,7 @@ impl MemoryStore {
         };
         let mut held = Held::new(claim, self.logs_of(stop.fingerprint));
         visit.now_us = self.not_before(&held, visit.now_us);
+        held.forget_past(visit.now_us);
         ask.now_us = visit.now_us;
         let outcome = visit.outcome(stop);
         held.look(&ask, stop.shared, outcome);
@@ -254,7 +263,9 @@ impl MemoryStore {
         if visit.charging && (!admitted || !charged) {
             settle_up(&mut held, &mut ask, admitted && fits, visit.outcome(stop));
         }
-        held.keep();
+        if visit.charging {
+            held.keep();
+        }
         Some(admitted)
     }
 
@@ -266,6 +277,7 @@ impl MemoryStore {
         visit: &mut Visit<'_, '_, O>,
         mut admitted: bool,
     ) -> Option<bool> {
+        let charges = visit.charges;
         let here = stops
             .iter()
             .take_while(|stop| stop.meets(&stops[0]))
@@ -280,8 +292,9 @@ impl MemoryStore {
                 Some(Held::new(claim, self.logs_of(here[0].fingerprint)))
             }
         };
-        if let Some(held) = &held {
+        if let Some(held) = &mut held {
             visit.now_us = self.not_before(held, visit.now_us);
+            held.forget_past(visit.now_us);
         }
         let now_us = visit.now_us;
         for (i, stop) in here.iter().enumerate() {
@@ -298,13 +311,19 @@ impl MemoryStore {
         let admitted = self.go_on(rest, visit, admitted)?;
         if let Some(held) = &mut held {
             let charging_at_all = visit.charging;
-            for stop in here.iter().filter(|_| charging_at_all) {
+            // A shadow never stands in the way of what decides: it comes after.
+            let is_shadow = |stop: &&Stop| charges[stop.nth].shadow;
+            let deciding = here.iter().filter(|stop| !is_shadow(stop));
+            let in_turn = deciding.chain(here.iter().filter(is_shadow));
+            for stop in in_turn.filter(|_| charging_at_all) {
                 let mut ask = ask(&visit.charges[stop.nth], now_us, true);
                 let outcome = visit.outcome(stop);
                 let charging = admitted && outcome.fit.admits();
                 settle_up(held, &mut ask, charging, outcome);
             }
-            held.keep();
+            if charging_at_all {
+                held.keep();
+            }
         }
         Some(admitted)
     }
@@ -332,34 +351,32 @@ impl MemoryStore {
     /// Not while anything is held.
     #[cold]
     fn settle(&self, stop: &mut Stop, charge: &Charge<'_>, charging: bool) {
-        let now_us = self.clock.now_us();
         let forgetting = self.forgetting();
-        if charging {
-            let most = if stop.common {
-                usize::MAX
-            } else {
-                self.max_keys
-            };
-            if (self.table(stop.common)).insert(stop.fingerprint, most, now_us, &forgetting) {
-                stop.place = self.table(stop.common).find_surely(stop.fingerprint);
-                return;
-            }
-            self.shared.fetch_add(1, Ordering::Relaxed);
+        let place = |table: &Table, fingerprint: u64, most: usize| match charging {
+            true => table.insert(fingerprint, most, &self.clock, &forgetting),
+            false => table.find_surely(fingerprint),
+        };
+        let most = if stop.common {
+            usize::MAX
         } else {
-            stop.place = self.table(stop.common).find_surely(stop.fingerprint);
-            if stop.place.is_some() || stop.common || self.own.keys() < self.max_keys {
-                return;
-            }
+            self.max_keys
+        };
+        stop.place = place(self.table(stop.common), stop.fingerprint, most);
+        let is_full = charging || self.own.keys() >= self.max_keys;
+        if stop.place.is_some() || stop.common || !is_full {
+            return;
+        }
+        if charging {
+            self.shared.fetch_add(1, Ordering::Relaxed);
         }
         (stop.common, stop.shared) = (true, true);
         let (rule, limit) = (charge.bucket.rule(), charge.limit);
         let stripes = self.shared_by_stripe(stop.fingerprint, rule, limit);
         let all = self.shared_by_all(limit);
         for (shared, most) in [(stripes, MOST_SHARED), (all, usize::MAX)] {
-            let is_there = !charging || (self.common).insert(shared, most, now_us, &forgetting);
-            if is_there {
-                stop.fingerprint = shared;
-                stop.place = self.common.find_surely(shared);
+            stop.fingerprint = shared;
+            stop.place = place(&self.common, shared, most);
+            if stop.place.is_some() {
                 return;
             }
         }
@@ -401,7 +418,7 @@ fn settle_up(held: &mut Held<'_>, ask: &mut Ask<'_>, charging: bool, outcome: &m
     }
     if outcome.charged {
         ask.charging = false;
-        held.undo();
+        held.undo(ask.now_us);
         *outcome = Outcome::of(&held.take(ask), outcome.shared, outcome.at_us);
     }
     held.forget_reservation();
@@ -499,4 +516,59 @@ fn cost_before(charges: &[Charge<'_>], before: &[Stop], charge: &Charge<'_>) -> 
         // A shadow never stands in the way of what decides.
         .filter(|before| charge.shadow || !before.shadow)
         .fold(0, |sum, before| sum.saturating_add(before.cost))
+}
+
+#[cfg(test)]
+#[cfg(not(tollgate_loom))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bucket::Bucket;
+    use crate::clock::{Clock, ManualClock};
+    use crate::limit::Limit;
+    use crate::name::Name;
+    use crate::request::Request;
+    use crate::store::MemoryConfig;
+
+    fn charge<'a>(bucket: Bucket<'a>, limit: &'a Limit, cost: u64) -> Charge<'a> {
+        Charge {
+            bucket,
+            limit,
+            cost,
+            shadow: false,
+        }
+    }
+
+    /// One reads the time, and has to wait for its first bucket. Meanwhile the second is charged, drains, is swept, made
+    /// anew and denied. The one who waited must not charge it at the time it read: that would be before the others.
+    #[test]
+    fn a_denial_does_not_let_time_go_back() {
+        let hand = ManualClock::at(Duration::from_secs(1_000));
+        let store = MemoryStore::with(MemoryConfig {
+            clock: Clock::from(&hand),
+            ..MemoryConfig::default()
+        });
+        let (wide, narrow): (Limit, Limit) =
+            ("100/h".parse().unwrap(), "1000/s burst 1".parse().unwrap());
+        let (rule, request) = (Name::new("all").unwrap(), Request::new());
+        let all = charge(Bucket::new(rule, &[], &request), &narrow, 1);
+        let own = charge(Bucket::of_key(b"own"), &wide, 1);
+        let never = charge(Bucket::of_key(b"other"), &wide, 1_000);
+        assert!(store.visit(&[own], true).admitted);
+        let claim = store.own.hold(store.fingerprint(&own.bucket)).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| store.visit(&[own, all], true));
+            std::thread::sleep(Duration::from_millis(100));
+            hand.advance(Duration::from_micros(500));
+            assert!(store.visit(&[all], true).admitted);
+            hand.advance(Duration::from_micros(1_500));
+            store.sweep();
+            assert!(!store.visit(&[all, never], true).admitted);
+            drop(claim);
+            let late = waiting.join().unwrap();
+            assert!(late.admitted);
+            assert!(!store.visit(&[all], true).admitted, "late was {late:?}");
+        });
+    }
 }

@@ -1,0 +1,68 @@
+//! What goes wrong with Redis, in our words. Never shows an address's password or a caller's text.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Why Redis did not decide.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RedisError {
+    /// The configuration cannot be right.
+    Config(String),
+    /// There is no connection, or it broke.
+    Unreachable(Arc<str>),
+    /// It took longer than the deadline.
+    TooLate,
+    /// The server answered with an error: the code it begins with, and the text.
+    Refused {
+        /// `READONLY`, `OOM`, `LOADING`, …
+        code: Box<str>,
+        /// What it said.
+        text: Arc<str>,
+    },
+    /// The server answered with something that is no answer to what was asked.
+    Garbage,
+    /// More buckets in one request than fit into a message.
+    TooMany,
+}
+
+impl fmt::Display for RedisError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(what) => write!(f, "redis: {what}"),
+            Self::Unreachable(why) => write!(f, "redis cannot be reached: {why}"),
+            Self::TooLate => f.write_str("redis did not answer in time"),
+            Self::Refused { code, text } => write!(f, "redis refused: {code} {text}"),
+            Self::Garbage => f.write_str("redis answered something that is no answer"),
+            Self::TooMany => f.write_str("a request meets more than 255 buckets"),
+        }
+    }
+}
+
+impl std::error::Error for RedisError {}
+
+impl From<redis::RedisError> for RedisError {
+    fn from(error: redis::RedisError) -> Self {
+        use redis::ErrorKind;
+        match error.kind() {
+            ErrorKind::Server(_) | ErrorKind::Extension => Self::Refused {
+                code: error.code().unwrap_or("ERR").into(),
+                text: error.detail().unwrap_or_default().into(),
+            },
+            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Self::Garbage,
+            _ if error.is_timeout() => Self::TooLate,
+            _ => Self::Unreachable(error.to_string().into()),
+        }
+    }
+}
+
+impl RedisError {
+    /// Whether the connection is of no more use: broken, out of step, or to a server that is not the primary any more.
+    pub(super) fn spoils_connection(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::TooLate | Self::Garbage => true,
+            Self::Refused { code, .. } => matches!(&**code, "READONLY" | "LOADING" | "MASTERDOWN"),
+            Self::Config(_) | Self::TooMany => false,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Which key a bucket lies under, and which of its records is the bucket's.
+
+use std::fmt::Write as _;
+use std::hash::Hasher as _;
+
+use siphasher::sip::SipHasher13;
+use siphasher::sip128::{Hasher128 as _, SipHasher13 as SipHasher128};
+
+use super::error::RedisError;
+use crate::bucket::{Bucket, Dimension, Part};
+use crate::name::Name;
+
+/// Longer values are known by their hash.
+const LONGEST_VALUE: usize = 80;
+
+/// What all keys begin with.
+#[derive(Debug)]
+pub(super) struct Namespace {
+    prefix: Box<str>,
+}
+
+/// Where a bucket lies in Redis.
+#[derive(Debug)]
+pub(super) struct Address {
+    /// The key with the record.
+    pub(super) key: String,
+    /// Which record.
+    pub(super) id: [u8; 8],
+}
+
+impl Namespace {
+    pub(super) fn new(prefix: &str) -> Result<Self, RedisError> {
+        match Name::new(prefix) {
+            Ok(_) => Ok(Self {
+                prefix: prefix.into(),
+            }),
+            Err(error) => Err(RedisError::Config(format!("the prefix: {error}"))),
+        }
+    }
+
+    /// The part in braces decides the slot in a cluster: all keys of a subject lie together.
+    pub(super) fn address(&self, bucket: &Bucket<'_>) -> Address {
+        let mut key = String::with_capacity(64);
+        key.push_str(&self.prefix);
+        let mut parts = bucket.parts();
+        match parts.next() {
+            None => key.push_str(":{everybody}"),
+            Some(subject) => {
+                let _ = write!(key, ":{{{}", subject.dimension);
+                push_value(&mut key, &subject);
+                key.push('}');
+            }
+        }
+        let mut hasher = SipHasher13::new();
+        feed(&mut hasher, bucket.rule().as_str().as_bytes());
+        let mut is_unbounded = false;
+        for part in parts {
+            is_unbounded |= matches!(part.dimension, Dimension::Ip | Dimension::Attribute(_));
+            if let Dimension::Attribute(name) = part.dimension {
+                feed(&mut hasher, name.as_str().as_bytes());
+            }
+            hasher.write_u8(tag(part.dimension));
+            match part.value {
+                None => hasher.write_u8(0),
+                Some(value) => {
+                    hasher.write_u8(1);
+                    feed(&mut hasher, value);
+                }
+            }
+        }
+        let id = hasher.finish();
+        if is_unbounded {
+            // There may be any number of these for one subject: each under a key of its own.
+            let _ = write!(key, ":{id:016x}");
+        }
+        Address {
+            key,
+            id: id.to_le_bytes(),
+        }
+    }
+}
+
+impl Address {
+    /// The key of the entries, if the bucket is a sliding log.
+    pub(super) fn log_key(&self) -> String {
+        format!("{}:log:{:016x}", self.key, u64::from_le_bytes(self.id))
+    }
+}
+
+fn tag(dimension: Dimension) -> u8 {
+    match dimension {
+        Dimension::Client => 0,
+        Dimension::Ip => 1,
+        Dimension::Route => 2,
+        Dimension::Method => 3,
+        Dimension::Plan => 4,
+        Dimension::Attribute(_) => 5,
+        Dimension::Key => 6,
+    }
+}
+
+/// Length before text, so that no two lists run into each other.
+fn feed(hasher: &mut SipHasher13, text: &[u8]) {
+    hasher.write_u64(text.len() as u64);
+    hasher.write(text);
+}
+
+/// A value as text that is safe in a key: plain characters as they are, others as `%xx`. Only we write braces.
+fn push_value(key: &mut String, part: &Part<'_>) {
+    let Some(value) = part.value else {
+        return;
+    };
+    if value.len() > LONGEST_VALUE {
+        let mut hasher = SipHasher128::new();
+        hasher.write(value);
+        let _ = write!(key, "#{:032x}", hasher.finish128().as_u128());
+        return;
+    }
+    key.push(':');
+    for byte in value {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'@' => {
+                key.push(char::from(*byte));
+            }
+            other => {
+                let _ = write!(key, "%{other:02x}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Request;
+
+    fn key(per: &[Dimension], request: &Request<'_>) -> String {
+        let rule = Name::new("r").unwrap();
+        let namespace = Namespace::new("tollgate").unwrap();
+        namespace.address(&Bucket::new(rule, per, request)).key
+    }
+
+    #[test]
+    fn keys_can_be_read_and_not_forged() {
+        let client = |client: &str| key(&[Dimension::Client], &Request::new().client(client));
+        assert_eq!(client("merchant_123"), "tollgate:{client:merchant_123}");
+        assert_eq!(client("a}{b c\n"), "tollgate:{client:a%7d%7bb%20c%0a}");
+        assert_eq!(client(""), "tollgate:{client:}");
+        assert_eq!(
+            key(&[Dimension::Client], &Request::new()),
+            "tollgate:{client}"
+        );
+        assert_eq!(key(&[], &Request::new()), "tollgate:{everybody}");
+        let long = client(&"x".repeat(5_000));
+        assert!(
+            long.starts_with("tollgate:{client#") && long.len() < 64,
+            "{long}"
+        );
+    }
+
+    #[test]
+    fn what_has_no_end_gets_keys_of_its_own() {
+        let attribute = Dimension::Attribute(Name::new("device").unwrap());
+        let request = Request::new().client("a").route("/x");
+        assert_eq!(
+            key(&[Dimension::Client, Dimension::Route], &request),
+            "tollgate:{client:a}"
+        );
+        let own = key(&[Dimension::Client, attribute], &request);
+        assert!(own.starts_with("tollgate:{client:a}:"), "{own}");
+    }
+}

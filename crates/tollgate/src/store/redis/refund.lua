@@ -1,0 +1,68 @@
+-- Gives back what was taken from one bucket, as far as it still counts.
+--
+-- KEYS[1]  the subject      KEYS[2]  the log's key
+-- ARGV[1]  the time in microseconds; 0: this server's clock
+-- ARGV[2]  the charge (BB: kind, nothing; c8: id; dddd: cost, x, y, z) and when it was charged (d)
+
+local now = tonumber(ARGV[1])
+if now == 0 then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+local kind, _, id, cost, x, y, z, charged_at = unpack_('<BBc8ddddd', ARGV[2])
+local subject = open_subject(KEYS[1])
+local r = record(subject, id, now)
+if not r[1] then return 0 end
+local at, a, b = as_own(kind, r[1], r[2], r[3])
+
+local function start(time) return time - time % y end
+
+if kind <= LEAKY_BUCKET then
+  local elapsed = max(max(now, at) - charged_at, 0)
+  local steps = floor(elapsed / y)
+  local gone = steps * x + ceil_div((elapsed - steps * y) * x, y)
+  a = max(a - max(cost * UTOK - gone, 0), 0)
+elseif kind == FIXED_WINDOW then
+  if start(charged_at) == start(max(now, at)) then a = max(a - cost, 0) end
+elseif kind == SLIDING_COUNTER then
+  if start(max(now, at)) - start(at) <= y then
+    if start(charged_at) == start(at) then
+      a = max(a - cost, 0)
+    elseif start(charged_at) + y == start(at) then
+      b = max(b - cost, 0)
+    end
+  end
+else
+  local log = open_log(KEYS[2], at, a, r[3] == LOG and LOG or 0)
+  local i = first(log, function(when) return when >= charged_at end)
+  if i > log.count then return 0 end
+  local when, sum = entry(log, i)
+  local total = total_before(log, log.count + 1)
+  -- Only the entry of just that time, and only if it still counts.
+  if when ~= charged_at or sum <= total - log.used then return 0 end
+  local before = total_before(log, i)
+  cost = min(cost, sum - before)
+  local kept = {}
+  for j = 1, log.count do
+    local entry_at, entry_total = entry(log, j)
+    if j >= i then entry_total = entry_total - cost end
+    if not (j == i and entry_total == before) then
+      kept[#kept + 1] = pack('<dd', entry_at, entry_total)
+      at = entry_at
+    end
+  end
+  a = log.used - cost
+  if #kept == 0 then
+    call('DEL', KEYS[2])
+    r[1], r.changed = nil, true
+    write_subject(subject, now)
+    return 1
+  end
+  local px = call('PTTL', KEYS[2])
+  call('SET', KEYS[2], pack('<dd', log.base, 0) .. table.concat(kept), 'PX', max(px, 1000))
+  b = LOG
+end
+r[1], r[2], r[3], r.changed = at, a, b, true
+r[4] = forget_at(at, kind == SLIDING_LOG and at + y or empty_at(kind, at, a, b, x, y, z))
+write_subject(subject, now)
+return 1

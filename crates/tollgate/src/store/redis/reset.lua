@@ -1,0 +1,22 @@
+-- Forgets what buckets of one subject used.
+--
+-- KEYS[1]  the subject      KEYS[2…]  the log's key of each bucket
+-- ARGV     the id of each bucket
+
+local value, gone = call('GET', KEYS[1]) or '', {}
+for i = 1, #ARGV do
+  gone[ARGV[i]] = true
+  call('DEL', KEYS[i + 1])
+end
+local kept = {}
+for place = 1, #value, RECORD do
+  if not gone[value:sub(place, place + 7)] then
+    kept[#kept + 1] = value:sub(place, place + RECORD - 1)
+  end
+end
+if #kept == 0 then
+  call('DEL', KEYS[1])
+else
+  call('SET', KEYS[1], table.concat(kept), 'KEEPTTL')
+end
+return 1

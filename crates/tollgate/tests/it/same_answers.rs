@@ -1,0 +1,279 @@
+//! Memory and Redis, asked the same things one by one: their answers must not differ in anything.
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::{Config, TestRunner};
+use tollgate::store::{Charge, Refund, Store, Taken};
+use tollgate::{Algorithm, Bucket, Limit, ManualClock};
+
+use crate::support::{NOON_US, clock, memory, redis, run, us};
+
+/// `make soak` asks for more.
+fn operations() -> usize {
+    std::env::var("TOLLGATE_SAME_ANSWERS").map_or(20_000, |n| n.parse().unwrap())
+}
+
+/// A charge: key, limit, cost, and whether it is a shadow.
+type Draw = (u8, Limit, u64, bool);
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Take(Vec<Draw>),
+    Peek(u8, Limit, u64),
+    /// Of the last take, one of its charges.
+    Refund(u8),
+    Reset(u8),
+    /// Forward, or a little back.
+    Advance(u64),
+    Back(u64),
+}
+
+fn algorithm_limits(algorithm: Algorithm) -> BoxedStrategy<Limit> {
+    let amounts = prop_oneof![4 => 1_u64..20, 2 => 1_u64..1_000, 1 => 1_u64..4_000_000_000];
+    let periods = prop_oneof![
+        Just("10ms"),
+        Just("1s"),
+        Just("7s"),
+        Just("1m"),
+        Just("1h"),
+        Just("1d"),
+        Just("400d")
+    ];
+    (amounts.clone(), periods, amounts)
+        .prop_filter_map("allowed", move |(n, period, burst)| {
+            let text = match algorithm {
+                Algorithm::TokenBucket => format!("{n}/{period} burst {burst}"),
+                Algorithm::LeakyBucket => format!("{n}/{period} queue {burst}"),
+                Algorithm::FixedWindow => format!("{n} per {period} fixed_window"),
+                Algorithm::SlidingLog => format!("{} per {period} sliding_log", n.min(1_000)),
+                _ => format!("{n} per {period} sliding_counter"),
+            };
+            text.parse().ok()
+        })
+        .boxed()
+}
+
+/// Mostly the algorithm in question, sometimes another, so that it takes over what that one counted.
+fn limits(algorithm: Algorithm) -> BoxedStrategy<Limit> {
+    let all = [
+        Algorithm::TokenBucket,
+        Algorithm::LeakyBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingLog,
+        Algorithm::SlidingCounter,
+    ];
+    let any = proptest::sample::select(all.to_vec()).prop_flat_map(algorithm_limits);
+    prop_oneof![9 => algorithm_limits(algorithm), 1 => any].boxed()
+}
+
+fn operation(algorithm: Algorithm) -> impl Strategy<Value = Operation> {
+    let key = 0_u8..6;
+    let cost = prop_oneof![6 => 1_u64..4, 2 => 0_u64..30, 1 => 0_u64..5_000_000_000];
+    let charge = (key.clone(), limits(algorithm), cost.clone());
+    let charges = prop_oneof![
+        4 => prop::collection::vec(charge.clone(), 1..2),
+        2 => prop::collection::vec(charge, 1..6),
+    ];
+    // All charges on one bucket are shadows, or none is: every third key is one. And they have the same limit.
+    let take = charges.prop_map(|charges| {
+        let first = |key| charges.iter().find(|(other, ..)| *other == key);
+        let limit = |key, limit| first(key).map_or(limit, |(_, first, _)| *first);
+        let complete = |(key, own, cost)| (key, limit(key, own), cost, key % 3 == 2);
+        Operation::Take(charges.iter().copied().map(complete).collect())
+    });
+    let advance = prop_oneof![
+        0_u64..2_000,
+        0_u64..2_000_000,
+        0_u64..100_000_000,
+        0_u64..100_000_000_000
+    ];
+    prop_oneof![
+        12 => take,
+        3 => (key.clone(), limits(algorithm), cost).prop_map(|(k, l, c)| Operation::Peek(k, l, c)),
+        2 => any::<u8>().prop_map(Operation::Refund),
+        1 => key.prop_map(Operation::Reset),
+        4 => advance.prop_map(Operation::Advance),
+        1 => (0_u64..2_000_000).prop_map(Operation::Back),
+    ]
+}
+
+fn compare(algorithm: Algorithm) {
+    let clock = clock();
+    let (memory, redis) = (memory(&clock), redis(&clock));
+    let mut runner = TestRunner::new(Config::default());
+    let operation = operation(algorithm);
+    let mut world = World::new(clock);
+    for n in 0..operations() {
+        let operation = operation.new_tree(&mut runner).unwrap().current();
+        world.apply(n, &operation, &memory, &redis);
+    }
+}
+
+struct World {
+    clock: ManualClock,
+    now_us: u64,
+    last: Option<(Vec<Draw>, Taken)>,
+    history: Vec<(u64, Operation)>,
+}
+
+impl World {
+    fn new(clock: ManualClock) -> Self {
+        Self {
+            clock,
+            now_us: NOON_US,
+            last: None,
+            history: Vec::new(),
+        }
+    }
+
+    fn apply(&mut self, n: usize, operation: &Operation, memory: &impl Store, redis: &impl Store) {
+        self.history.push((self.now_us, operation.clone()));
+        match operation {
+            Operation::Take(charges) => {
+                let taken = self.both(n, charges, memory, redis, true);
+                self.last = Some((charges.clone(), taken));
+            }
+            Operation::Peek(key, limit, cost) => {
+                self.both(n, &[(*key, *limit, *cost, false)], memory, redis, false);
+            }
+            Operation::Refund(which) => {
+                let Some((charges, taken)) = &self.last else {
+                    return;
+                };
+                let i = usize::from(*which) % charges.len();
+                let (key, limit, cost, _) = &charges[i];
+                // Once, and only what was taken.
+                if taken.outcomes[i].charged {
+                    let name = [*key];
+                    let refund = [Refund {
+                        bucket: Bucket::of_key(&name),
+                        limit,
+                        cost: *cost,
+                        charged_at_us: taken.outcomes[i].at_us,
+                    }];
+                    run(memory.refund(&refund)).unwrap();
+                    run(redis.refund(&refund)).unwrap();
+                    self.last = None;
+                }
+            }
+            Operation::Reset(key) => {
+                let name = [*key];
+                run(memory.reset(&[Bucket::of_key(&name)])).unwrap();
+                run(redis.reset(&[Bucket::of_key(&name)])).unwrap();
+                self.last = None;
+            }
+            Operation::Advance(by_us) => self.turn_to(self.now_us + by_us),
+            Operation::Back(by_us) => self.turn_to(self.now_us.saturating_sub(*by_us)),
+        }
+    }
+
+    fn turn_to(&mut self, now_us: u64) {
+        // Long before the arithmetic ends.
+        self.now_us = if now_us > NOON_US * 2 {
+            NOON_US
+        } else {
+            now_us
+        };
+        self.clock.set(us(self.now_us));
+    }
+
+    /// What happened to these keys lately.
+    fn story(&self, names: &[[u8; 1]]) -> String {
+        let since = self.history.len().saturating_sub(80);
+        let is_about = |key: u8| names.contains(&[key]);
+        let told = self.history[since..]
+            .iter()
+            .filter_map(|(at_us, operation)| {
+                let what = match operation {
+                    Operation::Take(charges) => {
+                        let told = charges.iter().filter(|(key, ..)| is_about(*key));
+                        let told: Vec<String> = told
+                            .map(|(key, limit, cost, shadow)| {
+                                format!("{cost} from {key} ({limit}, {shadow})")
+                            })
+                            .collect();
+                        (!told.is_empty()).then(|| format!("take {}", told.join(", ")))?
+                    }
+                    Operation::Peek(key, limit, cost) if is_about(*key) => {
+                        format!("peek {cost} from {key} ({limit})")
+                    }
+                    Operation::Refund(_) => "refund".to_owned(),
+                    Operation::Reset(key) if is_about(*key) => format!("reset {key}"),
+                    _ => return None,
+                };
+                Some(format!("{at_us}: {what}"))
+            });
+        told.collect::<Vec<_>>().join("\n")
+    }
+
+    fn both(
+        &self,
+        n: usize,
+        charges: &[Draw],
+        memory: &impl Store,
+        redis: &impl Store,
+        charging: bool,
+    ) -> Taken {
+        let names: Vec<[u8; 1]> = charges.iter().map(|(key, ..)| [*key]).collect();
+        let charges: Vec<Charge<'_>> = (charges.iter().zip(&names))
+            .map(|((_, limit, cost, shadow), name)| Charge {
+                bucket: Bucket::of_key(name),
+                limit,
+                cost: *cost,
+                shadow: *shadow,
+            })
+            .collect();
+        let (in_memory, in_redis) = match charging {
+            true => (
+                run(memory.take(&charges)).unwrap(),
+                run(redis.take(&charges))
+                    .unwrap_or_else(|e| panic!("{e:?}\n{}", self.story(&names))),
+            ),
+            false => (
+                run(memory.peek(&charges)).unwrap(),
+                run(redis.peek(&charges)).unwrap(),
+            ),
+        };
+        for (i, pair) in in_memory
+            .outcomes
+            .iter()
+            .zip(&in_redis.outcomes)
+            .enumerate()
+        {
+            assert_eq!(
+                pair.0,
+                pair.1,
+                "operation {n} on {}: memory is left, redis right; before it:\n{}",
+                names[i][0],
+                self.story(&names[i..=i])
+            );
+        }
+        assert_eq!(in_memory, in_redis);
+        in_memory
+    }
+}
+
+#[test]
+fn token_bucket() {
+    compare(Algorithm::TokenBucket);
+}
+
+#[test]
+fn leaky_bucket() {
+    compare(Algorithm::LeakyBucket);
+}
+
+#[test]
+fn fixed_window() {
+    compare(Algorithm::FixedWindow);
+}
+
+#[test]
+fn sliding_log() {
+    compare(Algorithm::SlidingLog);
+}
+
+#[test]
+fn sliding_counter() {
+    compare(Algorithm::SlidingCounter);
+}
