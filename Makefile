@@ -6,7 +6,7 @@ SHELL := bash
 NEEDS := cc:gcc redis-server:redis-server redis-sentinel:redis-sentinel
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run test check needs fmt soak bench-engine clean
+.PHONY: help run test check needs fmt soak bench-engine bench-redis clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,6 +50,9 @@ soak: needs ## the long comparisons: a million operations per algorithm on memor
 
 bench-engine: needs ## checks per second beside governor, in one run (about a minute)
 	cargo bench --package tollgate --bench engine
+
+bench-redis: needs ## checks in Redis beside the usual script, in one run on a server of its own (about two minutes)
+	cargo bench --package tollgate --features redis --bench redis
 
 clean: ## remove what was built and written
 	cargo clean

@@ -69,6 +69,12 @@ impl Verdict {
 pub enum Source {
     /// The store was asked.
     Store,
+    /// The store denied the same a while ago, until a time that has not come.
+    Remembered,
+    /// The store could not be asked: decided in this process, by a careful share of the limits.
+    Local,
+    /// The store could not be asked, and a rule lets nothing pass then.
+    Closed,
 }
 
 /// What one rule said.
@@ -171,7 +177,7 @@ impl Decision {
     }
 
     /// The decision on a request with any number of tiers.
-    pub(crate) fn of_many(tiers: Vec<Tier>, admitted: bool, at_us: u64) -> Self {
+    pub(crate) fn of_many(tiers: Vec<Tier>, admitted: bool, at_us: u64, source: Source) -> Self {
         let deciding = (0..).zip(&tiers).filter(|(_, tier)| !tier.shadow);
         let bound = match admitted {
             true => deciding.min_by_key(|(_, tier)| tier.remaining()),
@@ -181,7 +187,7 @@ impl Decision {
             at_us,
             bound: bound.map_or(NO_TIER, |(index, _)| index),
             tiers: Tiers::Many(tiers),
-            source: Source::Store,
+            source,
         }
     }
 

@@ -37,7 +37,9 @@ pub use bucket::{Bucket, Dimension, Part};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Source, Tier, Verdict};
 pub use limit::{Algorithm, Limit, LimitError, Rate};
-pub use limiter::{Limiter, LocalLimiter};
+#[cfg(feature = "redis")]
+pub use limiter::{BreakerConfig, SharedConfig, SharedStats};
+pub use limiter::{Limiter, LocalLimiter, StoreError};
 pub use name::{Name, NameError};
 pub use request::Request;
-pub use rule::{Mode, Rule, RuleSet, RuleSetError};
+pub use rule::{Mode, OnFailure, Rule, RuleSet, RuleSetError};

@@ -193,6 +193,36 @@ impl Limit {
         }
     }
 
+    /// The `num`/`den`th part of it, rounded down, but at least room for one.
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub(crate) fn share(&self, num: u64, den: u64) -> Self {
+        let part = |n: u64| {
+            let part = u128::from(n) * u128::from(num) / u128::from(den.max(1));
+            u64::try_from(part).unwrap_or(n).max(1)
+        };
+        Self(match self.0 {
+            Kind::TokenBucket(bucket) => Kind::TokenBucket(TokenBucket::new(
+                bucket.rate().share(num, den),
+                part(bucket.capacity()),
+            )),
+            Kind::LeakyBucket(bucket) => Kind::LeakyBucket(LeakyBucket::new(
+                bucket.rate().share(num, den),
+                part(bucket.capacity()),
+            )),
+            Kind::FixedWindow(window) => {
+                Kind::FixedWindow(FixedWindow::new(part(window.limit()), window.window_us()))
+            }
+            Kind::SlidingLog(log) => {
+                Kind::SlidingLog(SlidingLog::new(part(log.limit()), log.window_us()))
+            }
+            Kind::SlidingCounter(counter) => Kind::SlidingCounter(SlidingCounter::new(
+                part(counter.limit()),
+                counter.window_us(),
+            )),
+        })
+    }
+
     #[inline]
     pub(crate) fn as_token_bucket(&self) -> Option<&TokenBucket> {
         match &self.0 {
@@ -255,4 +285,40 @@ fn drainable(what: &'static str, capacity: u64, rate: &Rate) -> Result<u64, Limi
         });
     }
     Ok(capacity)
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_rounded_down_and_never_nothing() {
+        for (whole, num, den, part) in [
+            ("8000/s burst 8000", 8, 80, "800/s burst 800"),
+            ("10/s burst 50", 8, 30, "80/30s burst 13"),
+            ("3/d burst 3", 8, 100, "24/100d burst 1"),
+            ("100 per 1m fixed_window", 8, 30, "26 per 1m fixed_window"),
+            (
+                "1 per 1m sliding_counter",
+                8,
+                80,
+                "1 per 1m sliding_counter",
+            ),
+        ] {
+            let whole: Limit = whole.parse().unwrap();
+            assert_eq!(whole.share(num, den).to_string(), part);
+        }
+    }
+
+    #[test]
+    fn a_share_of_the_finest_rate_is_no_faster() {
+        let whole: Limit = "3999999990/400d burst 7".parse().unwrap();
+        let (share, whole) = (whole.share(8, 7_770).rate(), whole.rate());
+        let (share, whole) = (share.unwrap(), whole.unwrap());
+        let per_us = |rate: Rate| u128::from(rate.drain_utok()) << 64;
+        assert!(
+            per_us(share) / u128::from(share.drain_us())
+                <= per_us(whole) / u128::from(whole.drain_us()) * 8 / 7_770 + 1
+        );
+    }
 }

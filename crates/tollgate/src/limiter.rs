@@ -1,14 +1,31 @@
 //! The one way in: rules and a store together.
 
+#[cfg(feature = "redis")]
+mod breaker;
+#[cfg(feature = "redis")]
+mod denials;
 mod local;
+#[cfg(feature = "redis")]
+mod shared;
 
+#[cfg(feature = "redis")]
+pub use breaker::BreakerConfig;
 pub use local::LocalLimiter;
+#[cfg(feature = "redis")]
+pub use shared::{SharedConfig, SharedStats};
 
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::request::Request;
 use crate::rule::{Rule, RuleSetError};
 use crate::store::{MemoryConfig, MemoryStats};
+
+#[cfg(feature = "redis")]
+use crate::{bucket::Bucket, rule::RuleSet, store::RedisStore};
+#[cfg(feature = "redis")]
+use local::key_charge;
+#[cfg(feature = "redis")]
+use shared::SharedLimiter;
 
 /// Says whether a request may go.
 ///
@@ -35,16 +52,24 @@ use crate::store::{MemoryConfig, MemoryStats};
 /// # }
 /// # std::pin::pin!(example()).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Limiter {
-    local: LocalLimiter,
+    home: Home,
+}
+
+/// Where usage is kept.
+#[derive(Debug)]
+enum Home {
+    Here(LocalLimiter),
+    #[cfg(feature = "redis")]
+    Shared(Box<SharedLimiter>),
 }
 
 impl Limiter {
     /// A limiter that keeps usage in this process, without rules.
     #[must_use]
     pub fn in_memory() -> Self {
-        Self::default()
+        LocalLimiter::new().into()
     }
 
     /// A limiter that keeps usage in this process, set up as told.
@@ -53,12 +78,42 @@ impl Limiter {
         LocalLimiter::with(config).into()
     }
 
+    /// A limiter that shares usage with other processes, without rules. It goes on when the store fails.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::store::{RedisConfig, RedisStore};
+    /// use tollgate::{Limiter, SharedConfig};
+    ///
+    /// let store = RedisStore::open("redis://127.0.0.1:6379", RedisConfig::default())?;
+    /// let limiter = Limiter::over(store, SharedConfig { instances: 8, ..SharedConfig::default() });
+    /// let decision = limiter.check("client-7", &"10/s burst 50".parse()?, 1).await;
+    /// println!("{:?}, by {:?}", decision.verdict(), decision.source());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub fn over(store: RedisStore, config: SharedConfig) -> Self {
+        Self {
+            home: Home::Shared(Box::new(SharedLimiter::new(store, &config))),
+        }
+    }
+
     /// Decides by these rules.
     ///
     /// # Errors
     /// When the rules do not fit together.
     pub fn with_rules(self, rules: impl IntoIterator<Item = Rule>) -> Result<Self, RuleSetError> {
-        Ok(self.local.with_rules(rules)?.into())
+        let home = match self.home {
+            Home::Here(local) => Home::Here(local.with_rules(rules)?),
+            #[cfg(feature = "redis")]
+            Home::Shared(mut shared) => {
+                shared.set_rules(RuleSet::new(rules)?);
+                Home::Shared(shared)
+            }
+        };
+        Ok(Self { home })
     }
 
     /// Takes `cost` from the bucket of `key`, which holds `limit`. A cost of 0 looks without taking.
@@ -66,17 +121,29 @@ impl Limiter {
     /// One key is one bucket, whatever limit it is checked against: what was used stays used when the limit changes. For
     /// two limits at once, use rules, or two keys.
     pub async fn check(&self, key: impl AsRef<[u8]>, limit: &Limit, cost: u64) -> Decision {
-        self.local.check(key, limit, cost)
+        match &self.home {
+            Home::Here(local) => local.check(key, limit, cost),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => shared.check(&key_charge(key.as_ref(), limit, cost)).await,
+        }
     }
 
     /// Takes a request's cost from the buckets of all rules it meets, or from none.
     pub async fn decide(&self, request: &Request<'_>) -> Decision {
-        self.local.decide(request)
+        match &self.home {
+            Home::Here(local) => local.decide(request),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => shared.decide(request, true).await,
+        }
     }
 
     /// Says what [`decide`](Self::decide) would, and takes nothing.
     pub async fn peek(&self, request: &Request<'_>) -> Decision {
-        self.local.peek(request)
+        match &self.home {
+            Home::Here(local) => local.peek(request),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => shared.decide(request, false).await,
+        }
     }
 
     /// Gives back what a decision took, as far as it still counts: a caller who has gone frees its place. What took
@@ -84,7 +151,11 @@ impl Limiter {
     ///
     /// In a leaky bucket those behind keep their times: after a refund, as many may go at one time as were refunded.
     pub async fn refund(&self, request: &Request<'_>, decision: Decision) {
-        self.local.refund(request, decision);
+        match &self.home {
+            Home::Here(local) => local.refund(request, decision),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => shared.refund(request, &decision).await,
+        }
     }
 
     /// Gives back what an allowed [`check`](Self::check) took.
@@ -95,28 +166,99 @@ impl Limiter {
         cost: u64,
         decision: Decision,
     ) {
-        self.local.refund_key(key, limit, cost, decision);
+        match &self.home {
+            Home::Here(local) => local.refund_key(key, limit, cost, decision),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => {
+                let charge = key_charge(key.as_ref(), limit, cost);
+                let charges = std::slice::from_ref(&charge);
+                shared.give_back(charges, &decision).await;
+            }
+        }
     }
 
     /// Forgets what was used in all buckets this request meets, those it shares with others included.
-    pub async fn reset(&self, request: &Request<'_>) {
-        self.local.reset(request);
+    ///
+    /// # Errors
+    /// When the store cannot be reached: then nothing may have been forgotten.
+    pub async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
+        match &self.home {
+            Home::Here(local) => local.reset(request),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => {
+                let charges = shared.charges_of(request);
+                shared.reset(&charges).await.map_err(StoreError::new)?;
+            }
+        }
+        Ok(())
     }
 
     /// Forgets what was used of a key.
-    pub async fn reset_key(&self, key: impl AsRef<[u8]>) {
-        self.local.reset_key(key);
+    ///
+    /// # Errors
+    /// When the store cannot be reached: then nothing may have been forgotten.
+    pub async fn reset_key(&self, key: impl AsRef<[u8]>) -> Result<(), StoreError> {
+        match &self.home {
+            Home::Here(local) => local.reset_key(key),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => {
+                let bucket = Bucket::of_key(key.as_ref());
+                (shared.reset_bucket(&bucket).await).map_err(StoreError::new)?;
+            }
+        }
+        Ok(())
     }
 
-    /// What the store holds.
+    /// What is held in this process; `None` if usage is kept elsewhere.
     #[must_use]
-    pub fn stats(&self) -> MemoryStats {
-        self.local.stats()
+    pub fn stats(&self) -> Option<MemoryStats> {
+        match &self.home {
+            Home::Here(local) => Some(local.stats()),
+            #[cfg(feature = "redis")]
+            Home::Shared(_) => None,
+        }
+    }
+
+    /// What happened between this process and the store it shares; `None` if it shares none.
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub fn shared_stats(&self) -> Option<SharedStats> {
+        match &self.home {
+            Home::Here(_) => None,
+            Home::Shared(shared) => Some(shared.stats()),
+        }
+    }
+}
+
+impl Default for Limiter {
+    fn default() -> Self {
+        Self::in_memory()
     }
 }
 
 impl From<LocalLimiter> for Limiter {
     fn from(local: LocalLimiter) -> Self {
-        Self { local }
+        Self {
+            home: Home::Here(local),
+        }
     }
 }
+
+/// The store could not do what was asked.
+#[derive(Clone, Debug)]
+pub struct StoreError(Box<str>);
+
+impl StoreError {
+    #[cfg(feature = "redis")]
+    fn new(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string().into())
+    }
+}
+
+impl std::fmt::Display for StoreError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StoreError {}

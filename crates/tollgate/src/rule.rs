@@ -29,6 +29,29 @@ pub struct Rule {
     per: SmallVec<[Dimension; 2]>,
     plan: Option<Box<str>>,
     mode: Mode,
+    on_failure: OnFailure,
+}
+
+/// What a rule does while the store that is shared cannot be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnFailure {
+    /// It goes on in this process, with a careful share of the limit.
+    #[default]
+    Local,
+    /// It lets everything pass.
+    Open,
+    /// It lets nothing pass.
+    Closed,
+}
+
+impl fmt::Display for OnFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Local => "local",
+            Self::Open => "open",
+            Self::Closed => "closed",
+        })
+    }
 }
 
 /// Whether a rule decides.
@@ -65,6 +88,7 @@ impl Rule {
             per: SmallVec::new(),
             plan: None,
             mode: Mode::Enforce,
+            on_failure: OnFailure::Local,
         })
     }
 
@@ -90,6 +114,18 @@ impl Rule {
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
+    }
+
+    /// What it does while the store cannot be asked.
+    #[must_use]
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = on_failure;
+        self
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn policy(&self) -> OnFailure {
+        self.on_failure
     }
 
     /// The rule's id.

@@ -92,6 +92,33 @@ impl Rate {
         Self::new(count, Duration::from_secs(1))
     }
 
+    /// The `num`/`den`th part of it, rounded down where it cannot be kept exactly.
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub(crate) fn share(&self, num: u64, den: u64) -> Self {
+        let (count, period_us) = (u128::from(self.count), u128::from(self.period_us()));
+        let (parts, whole) = (count * u128::from(num), u128::from(den));
+        let candidates = [
+            // As it was said, if that goes: 8,000/s become 800/s.
+            (parts / whole, period_us, parts.is_multiple_of(whole)),
+            (parts, period_us * whole, true),
+            (parts / whole, period_us, parts >= whole),
+            (1, (period_us * whole).div_ceil(parts.max(1)), true),
+        ];
+        let exact = |(count, period_us, is_candidate): (u128, u128, bool)| {
+            let (count, period_us) = (u64::try_from(count).ok()?, u64::try_from(period_us).ok()?);
+            (is_candidate && count > 0)
+                .then(|| Self::exact(count, period_us))
+                .flatten()
+        };
+        // The last one always goes: a whole number of microseconds for one token.
+        candidates.into_iter().find_map(exact).unwrap_or(Self {
+            count: 1,
+            drain_utok: 1,
+            drain_us: LONGEST_DRAIN_US,
+        })
+    }
+
     fn exact(count: u64, period_us: u64) -> Option<Self> {
         let utok = u128::from(count) * u128::from(UTOK);
         let shared = gcd(utok, u128::from(period_us));

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::bucket::Bucket;
-use crate::decision::{Decision, Tier};
+use crate::decision::{Decision, Source, Tier};
 use crate::limit::Limit;
 use crate::request::Request;
 use crate::rule::{Rule, RuleSet, RuleSetError};
@@ -40,7 +40,7 @@ pub struct LocalLimiter {
     rules: RuleSet,
 }
 
-type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
+pub(super) type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
 
 impl LocalLimiter {
     /// A limiter without rules.
@@ -144,7 +144,7 @@ impl LocalLimiter {
         let tier = |charge| Tier::new(charge, Outcome::NONE);
         let mut tiers: Vec<Tier> = charges.iter().map(tier).collect();
         let (admitted, at_us) = self.store.visit_all(charges, &mut tiers, charging);
-        Decision::of_many(tiers, admitted, at_us)
+        Decision::of_many(tiers, admitted, at_us, Source::Store)
     }
 
     fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) {
@@ -171,7 +171,7 @@ impl LocalLimiter {
     }
 }
 
-fn charge<'a>(rule: &'a Rule, request: &'a Request<'_>) -> Charge<'a> {
+pub(super) fn charge<'a>(rule: &'a Rule, request: &'a Request<'_>) -> Charge<'a> {
     Charge {
         bucket: rule.bucket(request),
         limit: rule.limit(),
@@ -180,7 +180,7 @@ fn charge<'a>(rule: &'a Rule, request: &'a Request<'_>) -> Charge<'a> {
     }
 }
 
-fn key_charge<'a>(key: &'a [u8], limit: &'a Limit, cost: u64) -> Charge<'a> {
+pub(super) fn key_charge<'a>(key: &'a [u8], limit: &'a Limit, cost: u64) -> Charge<'a> {
     Charge {
         bucket: Bucket::of_key(key),
         limit,

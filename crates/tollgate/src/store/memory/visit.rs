@@ -11,8 +11,8 @@ use super::{MOST_SHARED, MemoryStore};
 use crate::algorithm::Look;
 use crate::store::{Charge, Outcome, Taken};
 
-/// About every so many takes, 64 slots are swept, so that a store without new keys is cleaned as well.
-const TAKES_PER_SWEEP: u64 = 512;
+/// One of 2^9 takes sweeps 64 slots, so that a store without new keys is cleaned as well.
+const SWEEP_BITS: u32 = 9;
 
 /// Requests with more tiers than this need memory of their own for the visit.
 const FEW: usize = 4;
@@ -386,10 +386,8 @@ impl MemoryStore {
     /// cores. Not while anything is held.
     #[inline]
     fn clean_now_and_then(&self, fingerprint: u64, now_us: u64) {
-        if now_us
-            .wrapping_add(fingerprint >> 1)
-            .is_multiple_of(TAKES_PER_SWEEP)
-        {
+        let mixed = (now_us ^ fingerprint).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        if mixed >> (64 - SWEEP_BITS) == 0 {
             self.own.try_sweep(now_us, &self.forgetting());
         }
     }

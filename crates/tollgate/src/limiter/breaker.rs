@@ -1,0 +1,194 @@
+//! Whether to ask the store at all.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// When to stop asking a store that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerConfig {
+    /// So many failures one after the other …
+    pub failures: u32,
+    /// … within this time, and the store is not asked any more …
+    pub within: Duration,
+    /// … for so long. Then one request asks again, and the others wait for what it finds.
+    pub open_for: Duration,
+}
+
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            within: Duration::from_secs(10),
+            open_for: Duration::from_secs(30),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Breaker {
+    config: BreakerConfig,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// How many times it opened.
+    opened: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// The store is asked. These failures came one after the other, the oldest first.
+    Closed { failures: Vec<Instant> },
+    /// The store is not asked before this time.
+    Open { until: Instant },
+    /// One asks. If it never comes back, another may from this time on.
+    Probing { until: Instant },
+}
+
+/// What changed, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Opened,
+    /// The probe failed.
+    OpenedAgain,
+    Closed,
+}
+
+impl Breaker {
+    pub(super) fn new(config: BreakerConfig) -> Self {
+        Self {
+            config,
+            state: Mutex::new(State {
+                phase: Phase::Closed {
+                    failures: Vec::new(),
+                },
+                opened: 0,
+            }),
+        }
+    }
+
+    /// Whether this request may ask. If so, it must say what came of it.
+    pub(super) fn may_ask(&self, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        match state.phase {
+            Phase::Closed { .. } => true,
+            Phase::Open { until } | Phase::Probing { until } if now < until => false,
+            Phase::Open { .. } | Phase::Probing { .. } => {
+                state.phase = Phase::Probing {
+                    until: now + self.config.open_for,
+                };
+                true
+            }
+        }
+    }
+
+    /// The store answered.
+    pub(super) fn succeeded(&self) -> Option<Change> {
+        let mut state = self.state.lock();
+        match &mut state.phase {
+            Phase::Closed { failures } => {
+                failures.clear();
+                None
+            }
+            // An answer to what was asked before it opened, or to the probe: either way it answers.
+            Phase::Open { .. } | Phase::Probing { .. } => {
+                state.phase = Phase::Closed {
+                    failures: Vec::new(),
+                };
+                Some(Change::Closed)
+            }
+        }
+    }
+
+    /// The store did not answer, or not as it should.
+    pub(super) fn failed(&self, now: Instant) -> Option<Change> {
+        let mut state = self.state.lock();
+        let change = match &mut state.phase {
+            Phase::Closed { failures } => {
+                failures.retain(|at| now.duration_since(*at) < self.config.within);
+                failures.push(now);
+                if failures.len() < self.config.failures as usize {
+                    return None;
+                }
+                Change::Opened
+            }
+            // What was asked before it opened.
+            Phase::Open { .. } => return None,
+            Phase::Probing { .. } => Change::OpenedAgain,
+        };
+        state.opened += u64::from(change == Change::Opened);
+        state.phase = Phase::Open {
+            until: now + self.config.open_for,
+        };
+        Some(change)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self.state.lock().phase, Phase::Closed { .. })
+    }
+
+    pub(super) fn opened(&self) -> u64 {
+        self.state.lock().opened
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn five_failures_one_after_the_other_open_it() {
+        let (breaker, now) = (Breaker::new(BreakerConfig::default()), Instant::now());
+        for _ in 0..4 {
+            assert_eq!(breaker.failed(now), None);
+        }
+        assert_eq!(breaker.succeeded(), None);
+        for _ in 0..4 {
+            assert_eq!(breaker.failed(now), None);
+        }
+        assert!(breaker.may_ask(now));
+        assert_eq!(breaker.failed(now), Some(Change::Opened));
+        assert!(!breaker.may_ask(now) && breaker.is_open());
+    }
+
+    #[test]
+    fn failures_long_past_do_not_count() {
+        let (breaker, now) = (Breaker::new(BreakerConfig::default()), Instant::now());
+        for i in 0..20 {
+            assert_eq!(breaker.failed(now + 3 * i * SECOND), None, "{i}");
+        }
+    }
+
+    #[test]
+    fn after_a_while_one_asks_and_its_answer_decides() {
+        let (breaker, now) = (Breaker::new(BreakerConfig::default()), Instant::now());
+        for _ in 0..5 {
+            breaker.failed(now);
+        }
+        let later = now + 30 * SECOND;
+        assert!(!breaker.may_ask(later - Duration::from_millis(1)));
+        assert!(breaker.may_ask(later));
+        assert!(!breaker.may_ask(later), "one probe");
+        assert_eq!(breaker.failed(later), Some(Change::OpenedAgain));
+        assert!(!breaker.may_ask(later + 29 * SECOND));
+        assert!(breaker.may_ask(later + 30 * SECOND));
+        assert_eq!(breaker.succeeded(), Some(Change::Closed));
+        assert!(breaker.may_ask(later + 30 * SECOND));
+        assert_eq!(breaker.opened(), 1);
+    }
+
+    #[test]
+    fn a_probe_that_never_comes_back_does_not_keep_it_open() {
+        let (breaker, now) = (Breaker::new(BreakerConfig::default()), Instant::now());
+        for _ in 0..5 {
+            breaker.failed(now);
+        }
+        assert!(breaker.may_ask(now + 30 * SECOND));
+        assert!(breaker.may_ask(now + 60 * SECOND));
+    }
+}

@@ -1,0 +1,124 @@
+//! Denials that still hold, so that asking the store again would be for nothing.
+//!
+//! A bucket that the store denied a cost until some time denies it until then, whatever others do: usage only grows until it
+//! drains. So the answer is exact, and a caller who goes on and on costs the store nothing.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::bucket::Bucket;
+use crate::limit::Limit;
+use crate::store::{Charge, Fit, Outcome, Taken};
+
+const SHARDS: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Denials {
+    shards: [Mutex<HashMap<u64, Denial>>; SHARDS],
+    /// The most in one shard.
+    most: usize,
+    secret: RandomState,
+}
+
+/// What a bucket denied. Another limit, or a smaller cost, is another question.
+#[derive(Clone, Copy, Debug)]
+struct Denial {
+    limit: Limit,
+    cost: u64,
+    outcome: Outcome,
+    /// By this process's clock, and never later than by the store's.
+    until: Instant,
+}
+
+impl Denials {
+    /// Remembers so many at the most; none, if 0.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            most: most.div_ceil(SHARDS),
+            secret: RandomState::new(),
+        }
+    }
+
+    /// What one of these charges was denied, and still would be: which, and what would be said now.
+    pub(super) fn recall(&self, charges: &[Charge<'_>], now: Instant) -> Option<(usize, Outcome)> {
+        if self.most == 0 {
+            return None;
+        }
+        let recall = |(i, charge): (usize, &Charge<'_>)| {
+            let key = self.key(&charge.bucket);
+            let known = *self.shard(key).lock().get(&key)?;
+            let holds = known.limit == *charge.limit && known.cost <= charge.cost;
+            let left = known.until.checked_duration_since(now)?;
+            (holds && !left.is_zero()).then(|| (i, known.outcome.with(left)))
+        };
+        (charges.iter().enumerate())
+            .filter(|(_, charge)| !charge.shadow)
+            .find_map(recall)
+    }
+
+    /// Remembers what was denied to a request that was sent at this time: the store looked later, so its times come no
+    /// earlier than counted from here.
+    pub(super) fn note(&self, charges: &[Charge<'_>], taken: &Taken, sent: Instant) {
+        if self.most == 0 || taken.admitted {
+            return;
+        }
+        for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
+            let (Fit::Later { ready_at_us }, false) = (outcome.fit, charge.shadow) else {
+                continue;
+            };
+            let wait = Duration::from_micros(ready_at_us.saturating_sub(outcome.at_us));
+            let key = self.key(&charge.bucket);
+            let mut shard = self.shard(key).lock();
+            if shard.len() >= self.most && !shard.contains_key(&key) {
+                shard.retain(|_, denial| denial.until > sent);
+                if shard.len() >= self.most {
+                    continue;
+                }
+            }
+            shard.insert(
+                key,
+                Denial {
+                    limit: *charge.limit,
+                    cost: charge.cost,
+                    outcome: *outcome,
+                    until: sent + wait,
+                },
+            );
+        }
+    }
+
+    /// Forgets what is known of a bucket, as it was given something back.
+    pub(super) fn forget(&self, bucket: &Bucket<'_>) {
+        let key = self.key(bucket);
+        self.shard(key).lock().remove(&key);
+    }
+
+    fn key(&self, bucket: &Bucket<'_>) -> u64 {
+        let mut hasher = self.secret.build_hasher();
+        let words = bucket.feed(&mut hasher);
+        std::hash::Hash::hash(&words, &mut hasher);
+        std::hash::Hasher::finish(&hasher)
+    }
+
+    fn shard(&self, key: u64) -> &Mutex<HashMap<u64, Denial>> {
+        &self.shards[usize::try_from(key >> 32).unwrap_or(0) % SHARDS]
+    }
+}
+
+impl Outcome {
+    /// The same denial, when only this much of its wait is left.
+    fn with(self, left: Duration) -> Self {
+        let left_us = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+        match self.fit {
+            Fit::Later { ready_at_us } => Self {
+                at_us: ready_at_us.saturating_sub(left_us.max(1)),
+                ..self
+            },
+            _ => self,
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Rules and a store that several processes share, and what to do when it fails.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use super::breaker::{Breaker, BreakerConfig, Change};
+use super::denials::Denials;
+use super::local::{Charges, charge};
+use crate::bucket::Bucket;
+use crate::decision::{Decision, Source, Tier};
+use crate::limit::Limit;
+use crate::request::Request;
+use crate::rule::{OnFailure, RuleSet};
+use crate::store::{
+    Charge, Fit, MemoryStore, Outcome, RedisError, RedisStore, Refund, Store as _, Taken,
+};
+
+/// How a limiter over a shared store behaves.
+#[derive(Clone, Debug)]
+pub struct SharedConfig {
+    /// How many processes share the limits. While the store fails, each goes on with a part of them: the limit × 0.8
+    /// ÷ this. 1 by default.
+    pub instances: u32,
+    /// When to stop asking.
+    pub breaker: BreakerConfig,
+    /// How many denials to remember at the most; 100,000 by default, 0 remembers none.
+    pub remembered_denials: usize,
+}
+
+impl Default for SharedConfig {
+    fn default() -> Self {
+        Self {
+            instances: 1,
+            breaker: BreakerConfig::default(),
+            remembered_denials: 100_000,
+        }
+    }
+}
+
+/// What happened to a limiter over a shared store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SharedStats {
+    /// Decisions by the store.
+    pub by_store: u64,
+    /// Denials that were remembered.
+    pub remembered: u64,
+    /// Decisions without the store.
+    pub by_fallback: u64,
+    /// How many times the breaker opened.
+    pub breaker_opened: u64,
+    /// Whether it is open now.
+    pub breaker_is_open: bool,
+}
+
+/// Of a limit, this much is spent without the store, over all instances.
+const CAREFUL: (u64, u64) = (8, 10);
+
+#[derive(Debug)]
+pub(super) struct SharedLimiter {
+    store: RedisStore,
+    rules: RuleSet,
+    instances: u64,
+    breaker: Breaker,
+    denials: Denials,
+    /// Where it goes on while the store fails.
+    local: MemoryStore,
+    by_store: AtomicU64,
+    remembered: AtomicU64,
+    by_fallback: AtomicU64,
+}
+
+impl SharedLimiter {
+    pub(super) fn new(store: RedisStore, config: &SharedConfig) -> Self {
+        Self {
+            store,
+            rules: RuleSet::default(),
+            instances: u64::from(config.instances.max(1)),
+            breaker: Breaker::new(config.breaker),
+            denials: Denials::new(config.remembered_denials),
+            local: MemoryStore::new(),
+            by_store: AtomicU64::new(0),
+            remembered: AtomicU64::new(0),
+            by_fallback: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn set_rules(&mut self, rules: RuleSet) {
+        self.rules = rules;
+    }
+
+    pub(super) fn stats(&self) -> SharedStats {
+        SharedStats {
+            by_store: self.by_store.load(Ordering::Relaxed),
+            remembered: self.remembered.load(Ordering::Relaxed),
+            by_fallback: self.by_fallback.load(Ordering::Relaxed),
+            breaker_opened: self.breaker.opened(),
+            breaker_is_open: self.breaker.is_open(),
+        }
+    }
+
+    pub(super) async fn decide(&self, request: &Request<'_>, charging: bool) -> Decision {
+        let (charges, policies) = self.charges(request);
+        self.visit(&charges, &policies, charging).await
+    }
+
+    pub(super) async fn check(&self, charge: &Charge<'_>) -> Decision {
+        let charges = std::slice::from_ref(charge);
+        self.visit(charges, &[OnFailure::Local], true).await
+    }
+
+    pub(super) async fn refund(&self, request: &Request<'_>, decision: &Decision) {
+        let (charges, _) = self.charges(request);
+        self.give_back(&charges, decision).await;
+    }
+
+    /// What was decided without the store is given back to this process's own buckets.
+    pub(super) async fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) {
+        let share = |limit: &Limit| self.share(limit);
+        for charge in charges {
+            let mut tiers = decision.tiers().iter();
+            let Some(tier) = tiers.find(|tier| tier.rule() == charge.bucket.rule()) else {
+                continue;
+            };
+            if !tier.gives_back() {
+                continue;
+            }
+            let is_local = decision.source() == Source::Local;
+            let limit = if is_local {
+                share(charge.limit)
+            } else {
+                *charge.limit
+            };
+            if *tier.limit() != limit {
+                continue;
+            }
+            let refund = Refund {
+                bucket: charge.bucket,
+                limit: &limit,
+                cost: charge.cost,
+                charged_at_us: tier.at_us(),
+            };
+            if is_local {
+                self.local.refund_one(&refund);
+            } else {
+                self.denials.forget(&charge.bucket);
+                let now = Instant::now();
+                if self.breaker.may_ask(now) {
+                    let refunded = self.store.refund(&[refund]).await;
+                    self.hear(&refunded);
+                }
+            }
+        }
+    }
+
+    /// Forgets what was used. What cannot be reached cannot be forgotten: then this is an error.
+    pub(super) async fn reset(&self, charges: &[Charge<'_>]) -> Result<(), RedisError> {
+        for charge in charges {
+            self.reset_bucket(&charge.bucket).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn reset_bucket(&self, bucket: &Bucket<'_>) -> Result<(), RedisError> {
+        self.local.reset_one(bucket);
+        let done = self.store.reset(std::slice::from_ref(bucket)).await;
+        // After the store did: somebody may have been denied in between.
+        self.denials.forget(bucket);
+        done
+    }
+
+    pub(super) fn charges_of<'a>(&'a self, request: &'a Request<'_>) -> Charges<'a> {
+        self.charges(request).0
+    }
+
+    fn charges<'a>(
+        &'a self,
+        request: &'a Request<'_>,
+    ) -> (Charges<'a>, smallvec::SmallVec<[OnFailure; 4]>) {
+        (self.rules.matching(request))
+            .map(|rule| (charge(rule, request), rule.policy()))
+            .unzip()
+    }
+
+    async fn visit(
+        &self,
+        charges: &[Charge<'_>],
+        policies: &[OnFailure],
+        charging: bool,
+    ) -> Decision {
+        let sent = Instant::now();
+        if charging && let Some((i, outcome)) = self.denials.recall(charges, sent) {
+            self.remembered.fetch_add(1, Ordering::Relaxed);
+            let tiers = vec![Tier::new(&charges[i], outcome)];
+            return Decision::of_many(tiers, false, outcome.at_us, Source::Remembered);
+        }
+        if self.breaker.may_ask(sent) {
+            let answer = match charging {
+                true => self.store.take(charges).await,
+                false => self.store.peek(charges).await,
+            };
+            self.hear(&answer);
+            if let Ok(taken) = answer {
+                self.by_store.fetch_add(1, Ordering::Relaxed);
+                if charging {
+                    self.denials.note(charges, &taken, sent);
+                }
+                return decision(charges, &taken);
+            }
+        }
+        self.by_fallback.fetch_add(1, Ordering::Relaxed);
+        self.fall_back(charges, policies, charging)
+    }
+
+    /// Without the store: each rule by its policy.
+    fn fall_back(
+        &self,
+        charges: &[Charge<'_>],
+        policies: &[OnFailure],
+        charging: bool,
+    ) -> Decision {
+        let is_closed = |(charge, policy): (&Charge<'_>, &OnFailure)| {
+            *policy == OnFailure::Closed && !charge.shadow && charge.cost > 0
+        };
+        let closes = charges.iter().zip(policies).any(is_closed);
+        let limits: Vec<Limit> = charges
+            .iter()
+            .map(|charge| self.share(charge.limit))
+            .collect();
+        let shares: Vec<Charge<'_>> = (charges.iter().zip(&limits).zip(policies))
+            .map(|((charge, limit), policy)| without_store(charge, limit, *policy))
+            .collect();
+        let mut tiers: Vec<Tier> = (shares.iter())
+            .map(|charge| Tier::new(charge, Outcome::NONE))
+            .collect();
+        let (mut admitted, at_us) =
+            (self.local).visit_all(&shares, &mut tiers, charging && !closes);
+        if closes {
+            admitted = false;
+            for (tier, pair) in tiers.iter_mut().zip(charges.iter().zip(policies)) {
+                if is_closed(pair) {
+                    tier.as_mut().fit = Fit::Later {
+                        ready_at_us: at_us + CLOSED_WAIT_US,
+                    };
+                }
+            }
+        }
+        let source = if closes {
+            Source::Closed
+        } else {
+            Source::Local
+        };
+        Decision::of_many(tiers, admitted, at_us, source)
+    }
+
+    /// This process's careful part of a limit.
+    fn share(&self, limit: &Limit) -> Limit {
+        limit.share(CAREFUL.0, CAREFUL.1 * self.instances)
+    }
+
+    /// Tells the breaker, and the log what changed.
+    fn hear<T>(&self, answer: &Result<T, RedisError>) {
+        let change = match answer {
+            Ok(_) => self.breaker.succeeded(),
+            Err(_) => self.breaker.failed(Instant::now()),
+        };
+        match (change, answer) {
+            (Some(Change::Opened), Err(error)) => {
+                tracing::warn!(%error, "the store fails: deciding without it");
+            }
+            (Some(Change::OpenedAgain), Err(error)) => {
+                tracing::debug!(%error, "the store still fails");
+            }
+            (Some(Change::Closed), _) => tracing::info!("the store answers again"),
+            _ => {}
+        }
+    }
+}
+
+/// A charge as it is when the store cannot be asked. What is open or closed is looked at, and not charged.
+fn without_store<'a>(charge: &Charge<'a>, limit: &'a Limit, policy: OnFailure) -> Charge<'a> {
+    Charge {
+        limit,
+        cost: match policy {
+            OnFailure::Local => charge.cost,
+            OnFailure::Open | OnFailure::Closed => 0,
+        },
+        ..*charge
+    }
+}
+
+/// When to come back if a rule lets nothing pass: the store may be back any moment.
+const CLOSED_WAIT_US: u64 = 1_000_000;
+
+fn decision(charges: &[Charge<'_>], taken: &Taken) -> Decision {
+    let tiers = (charges.iter().zip(&taken.outcomes))
+        .map(|(charge, outcome)| Tier::new(charge, *outcome))
+        .collect();
+    Decision::of_many(tiers, taken.admitted, taken.at_us, Source::Store)
+}
