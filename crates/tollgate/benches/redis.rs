@@ -18,6 +18,7 @@ use std::future::Future;
 use std::io::{IsTerminal as _, stderr};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -26,7 +27,7 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::store::{Charge, RedisConfig, RedisStore, Store as _};
-use tollgate::{Bucket, Dimension, Limit, Name, Request};
+use tollgate::{Bucket, Dimension, Limit, Limiter, Name, Request, SharedConfig, Source};
 
 const WORKERS: usize = 2;
 const CALLERS: u32 = 256;
@@ -293,7 +294,8 @@ impl Check for Nothing {
 /// Clients that are over their limit, but for one check in [`ADMITTED_EVERY`], which is somebody else's.
 #[derive(Clone)]
 struct MostlyDenied {
-    store: RedisStore,
+    /// Remembers denials, as a store does not.
+    limiter: Arc<Limiter>,
     strict: Limit,
     generous: Limit,
 }
@@ -306,24 +308,18 @@ impl MostlyDenied {
             ..
         } = Tollgate::open(server, "denied", Tiers::One);
         Self {
-            store,
+            limiter: Arc::new(Limiter::over(store, SharedConfig::default())),
             strict: "1/d burst 1".parse().unwrap(),
             generous: client_limit,
         }
     }
 
-    /// The one way to Redis here: what remembers denials takes the store's place.
     async fn ask(&self, client: &str, limit: &Limit) -> Result<bool, String> {
-        let charge = Charge {
-            bucket: Bucket::of_key(client.as_bytes()),
-            limit,
-            cost: 1,
-            shadow: false,
-        };
-        let taken = self.store.take(&[charge]).await;
-        taken
-            .map(|taken| taken.admitted)
-            .map_err(|error| error.to_string())
+        let decision = self.limiter.check(client, limit, 1).await;
+        match decision.source() {
+            Source::Store | Source::Remembered => Ok(decision.allowed()),
+            other => Err(format!("decided without the store: {other:?}")),
+        }
     }
 }
 

@@ -60,7 +60,7 @@ pub struct Limiter {
 /// Where usage is kept.
 #[derive(Debug)]
 enum Home {
-    Here(LocalLimiter),
+    Here(Box<LocalLimiter>),
     #[cfg(feature = "redis")]
     Shared(Box<SharedLimiter>),
 }
@@ -96,7 +96,7 @@ impl Limiter {
     #[must_use]
     pub fn over(store: RedisStore, config: SharedConfig) -> Self {
         Self {
-            home: Home::Shared(Box::new(SharedLimiter::new(store, &config))),
+            home: Home::Shared(Box::new(SharedLimiter::new(store, config))),
         }
     }
 
@@ -106,7 +106,7 @@ impl Limiter {
     /// When the rules do not fit together.
     pub fn with_rules(self, rules: impl IntoIterator<Item = Rule>) -> Result<Self, RuleSetError> {
         let home = match self.home {
-            Home::Here(local) => Home::Here(local.with_rules(rules)?),
+            Home::Here(local) => Home::Here(Box::new(local.with_rules(rules)?)),
             #[cfg(feature = "redis")]
             Home::Shared(mut shared) => {
                 shared.set_rules(RuleSet::new(rules)?);
@@ -239,7 +239,7 @@ impl Default for Limiter {
 impl From<LocalLimiter> for Limiter {
     fn from(local: LocalLimiter) -> Self {
         Self {
-            home: Home::Here(local),
+            home: Home::Here(Box::new(local)),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::store::{
 };
 
 /// How a limiter over a shared store behaves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct SharedConfig {
     /// How many processes share the limits. While the store fails, each goes on with a part of them: the limit × 0.8
     /// ÷ this. 1 by default.
@@ -71,7 +71,7 @@ pub(super) struct SharedLimiter {
 }
 
 impl SharedLimiter {
-    pub(super) fn new(store: RedisStore, config: &SharedConfig) -> Self {
+    pub(super) fn new(store: RedisStore, config: SharedConfig) -> Self {
         Self {
             store,
             rules: RuleSet::default(),

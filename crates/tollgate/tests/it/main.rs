@@ -5,15 +5,28 @@
 //! - `concurrency`: many threads, with the referee.
 //! - `bounded`: floods of keys.
 //! - `limiter`: rules, tiers, plans, shadows, and what a decision says.
+//! - `faults`: what a limiter does while its Redis is in trouble.
+//! - `processes`: several processes on one Redis.
 //! - `same_answers`: memory and Redis asked the same, one by one.
 //! - `regressions`: bugs seen elsewhere, by name.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    clippy::print_stderr
+)]
 
 mod bounded;
 mod concurrency;
 mod contract;
+#[cfg(feature = "redis")]
+mod faults;
 mod limiter;
+#[cfg(feature = "redis")]
+mod processes;
+#[cfg(feature = "redis")]
+mod proxy;
 mod reference;
 mod regressions;
 #[cfg(feature = "redis")]

@@ -19,16 +19,43 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let process = Command::new("redis-server")
-            .args(["--port", "0", "--save", "", "--appendonly", "no"])
-            .args(["--unixsocket", "redis.sock", "--logfile", "log"])
-            .current_dir(folder.path())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server must be installed: `make test` sees to that");
+        let process = spawn(folder.path());
         let server = Self { process, folder };
         server.wait_until_it_listens();
         server
+    }
+
+    /// Ends it as a crash would, and starts it again with nothing in it.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        // What is left of the one before would look like a server.
+        let _ = std::fs::remove_file(self.socket());
+        self.process = spawn(self.path());
+        self.wait_until_it_listens();
+    }
+
+    pub(crate) fn kill(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    /// SIGSTOP or SIGCONT.
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.process.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Runs a command on a connection of its own.
+    pub(crate) fn tell(&self, words: &str) {
+        let client = redis::Client::open(self.url()).unwrap();
+        let mut words = words.split(' ');
+        let mut command = redis::cmd(words.next().unwrap());
+        for word in words {
+            command.arg(word);
+        }
+        let mut connection = client.get_connection().unwrap();
+        command.query::<redis::Value>(&mut connection).unwrap();
     }
 
     fn wait_until_it_listens(&self) {
@@ -39,7 +66,7 @@ impl Server {
         }
     }
 
-    fn socket(&self) -> std::path::PathBuf {
+    pub(crate) fn socket(&self) -> std::path::PathBuf {
         self.path().join("redis.sock")
     }
 
@@ -54,9 +81,19 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.kill();
     }
+}
+
+fn spawn(folder: &Path) -> Child {
+    Command::new("redis-server")
+        .args(["--port", "0", "--save", "", "--appendonly", "no"])
+        .args(["--unixsocket", "redis.sock", "--logfile", "log"])
+        .args(["--enable-debug-command", "yes"])
+        .current_dir(folder)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("redis-server must be installed: `make test` sees to that")
 }
 
 /// A store and the server it is alone on.

@@ -76,7 +76,7 @@ impl Connection {
         Some((connection, current.generation))
     }
 
-    /// The next request makes a new one.
+    /// The next request makes a new one. Those on their way with this one will not be heard.
     pub(super) fn spoilt(&self, generation: u64) {
         let mut current = self.current.lock();
         if current.generation == generation {

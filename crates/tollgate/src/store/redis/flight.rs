@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use redis::FromRedisValue;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -16,7 +17,7 @@ use super::RedisClock;
 use super::connection::Connection;
 use super::error::RedisError;
 use super::key::Namespace;
-use super::script::Scripts;
+use super::script::{Script, Scripts};
 use crate::algorithm::Fit;
 use crate::bucket::Bucket;
 use crate::limit::{Algorithm, Kind, Limit};
@@ -190,13 +191,12 @@ impl Flights {
         let until = crew.iter().map(|one| one.deadline).max();
         let mut manifest = Manifest::default();
         crew.iter().for_each(|one| manifest.add(&one.parcel));
-        let call = self.call_take(&manifest, charging);
-        let answer = match until {
-            Some(until) => tokio::time::timeout_at(until, call)
-                .await
-                .unwrap_or(Err(RedisError::TooLate)),
-            None => call.await,
-        };
+        let (now, tolerance) = self.time();
+        let flag: &[u8] = if charging { b"1" } else { b"0" };
+        let args = [now.as_bytes(), tolerance.as_bytes(), flag, &manifest.blob];
+        let until = until.unwrap_or_else(Instant::now);
+        let answer: Result<Vec<u8>, RedisError> =
+            (self.call(&self.scripts.take, &manifest.keys, &args, until)).await;
         let taken = answer.and_then(|reply| {
             let sizes = crew.iter().map(|one| one.parcel.charges.len());
             read_reply(&reply, sizes).ok_or(RedisError::Garbage)
@@ -216,20 +216,31 @@ impl Flights {
         }
     }
 
-    async fn call_take(&self, manifest: &Manifest, charging: bool) -> Result<Vec<u8>, RedisError> {
-        let (now, tolerance) = self.time();
-        let charging: &[u8] = if charging { b"1" } else { b"0" };
-        let args = [
-            now.as_bytes(),
-            tolerance.as_bytes(),
-            charging,
-            &manifest.blob,
-        ];
-        let (mut connection, generation) = self.connection.get().await?;
-        let answer = (self.scripts.take)
-            .call(&mut connection, &manifest.keys, &args)
-            .await;
-        self.watch(answer, generation)
+    /// Calls a script, and gives up the connection if it is of no more use: broken, or out of step. An answer that did not come
+    /// in time may come later, and would be taken for that of another request.
+    async fn call<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        keys: &[String],
+        args: &[&[u8]],
+        until: Instant,
+    ) -> Result<T, RedisError> {
+        let late = Err(RedisError::TooLate);
+        let connecting = tokio::time::timeout_at(until, self.connection.get());
+        let (mut connection, generation) = match connecting.await {
+            Ok(connection) => connection?,
+            Err(_) => return late,
+        };
+        let calling = script.call(&mut connection, keys, args);
+        let answer = tokio::time::timeout_at(until, calling)
+            .await
+            .unwrap_or(late);
+        if let Err(error) = &answer
+            && error.spoils_connection()
+        {
+            self.connection.spoilt(generation);
+        }
+        answer
     }
 
     pub(super) async fn refund(
@@ -247,14 +258,11 @@ impl Flights {
         let log_key = address.log_key();
         let keys = [address.key, log_key];
         let (now, _) = self.time();
-        self.within_deadline(async {
-            let (mut connection, generation) = self.connection.get().await?;
-            let answer = (self.scripts.refund)
-                .call(&mut connection, &keys, &[now.as_bytes(), &blob])
-                .await;
-            self.watch::<i64>(answer, generation).map(drop)
-        })
-        .await
+        let until = Instant::now() + self.deadline;
+        let args = [now.as_bytes(), &blob];
+        let done: Result<i64, RedisError> =
+            (self.call(&self.scripts.refund, &keys, &args, until)).await;
+        done.map(drop)
     }
 
     pub(super) async fn reset(
@@ -265,33 +273,10 @@ impl Flights {
         let address = namespace.address(bucket);
         let log_key = address.log_key();
         let keys = [address.key, log_key];
-        self.within_deadline(async {
-            let (mut connection, generation) = self.connection.get().await?;
-            let answer = (self.scripts.reset)
-                .call(&mut connection, &keys, &[&address.id])
-                .await;
-            self.watch::<i64>(answer, generation).map(drop)
-        })
-        .await
-    }
-
-    async fn within_deadline<T>(
-        &self,
-        call: impl Future<Output = Result<T, RedisError>>,
-    ) -> Result<T, RedisError> {
-        tokio::time::timeout(self.deadline, call)
-            .await
-            .unwrap_or(Err(RedisError::TooLate))
-    }
-
-    /// Gives up a connection that is of no more use.
-    fn watch<T>(&self, answer: Result<T, RedisError>, generation: u64) -> Result<T, RedisError> {
-        if let Err(error) = &answer
-            && error.spoils_connection()
-        {
-            self.connection.spoilt(generation);
-        }
-        answer
+        let until = Instant::now() + self.deadline;
+        let done: Result<i64, RedisError> =
+            (self.call(&self.scripts.reset, &keys, &[&address.id], until)).await;
+        done.map(drop)
     }
 
     /// The time and how far it may be off, as the scripts take them.

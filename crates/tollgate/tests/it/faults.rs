@@ -1,0 +1,382 @@
+//! A limiter goes on while its Redis is in trouble, within the bounds that docs/guarantees.md states, and comes back by itself.
+//!
+//! Each test drives one key from many callers through a fault of a real server, and gives what was admitted to the referee.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use tokio::runtime::{Builder, Runtime};
+use tollgate::store::{RedisConfig, RedisStore};
+use tollgate::{BreakerConfig, Limit, Limiter, SharedConfig, Source};
+use tollgate_referee::{Bound, Log};
+
+use crate::proxy::{Proxy, Wire};
+use crate::server::Server;
+use crate::support::limit;
+
+const CALLERS: usize = 16;
+const BURST: u64 = 100;
+const PER_SECOND: u64 = 200;
+/// What the store lets through.
+const STORE: (u64, u64) = (BURST, PER_SECOND);
+/// What the store and all instances without it let through together, whenever and however often it fails.
+const STORE_AND_LOCAL: (u64, u64) = (BURST * 18 / 10, PER_SECOND * 18 / 10);
+/// The same, and a server that forgot what was used.
+const AND_ONE_FORGOTTEN: (u64, u64) = (STORE_AND_LOCAL.0 + BURST, STORE_AND_LOCAL.1);
+/// Long enough for a busy machine, short enough for many in a test.
+const DEADLINE: Duration = Duration::from_millis(150);
+const OPEN_FOR: Duration = Duration::from_millis(300);
+
+/// One decision, as the caller saw it.
+struct Seen {
+    began: Instant,
+    took: Duration,
+    at_us: u64,
+    allowed: bool,
+    source: Source,
+}
+
+struct Scene {
+    runtime: Runtime,
+    limiter: Arc<Limiter>,
+    seen: Vec<Seen>,
+}
+
+impl Scene {
+    /// A limiter whose store is at this address.
+    fn at(runtime: Runtime, url: &str, deadline: Duration) -> Self {
+        let config = RedisConfig {
+            deadline,
+            ..RedisConfig::default()
+        };
+        let store = RedisStore::open(url, config).unwrap();
+        let config = SharedConfig {
+            breaker: BreakerConfig {
+                open_for: OPEN_FOR,
+                ..BreakerConfig::default()
+            },
+            ..SharedConfig::default()
+        };
+        Self {
+            runtime,
+            limiter: Arc::new(Limiter::over(store, config)),
+            seen: Vec::new(),
+        }
+    }
+
+    fn before(server: &Server) -> Self {
+        Self::at(runtime(), &server.url(), DEADLINE)
+    }
+
+    /// Many callers go on and on for a while.
+    fn go_on_for(&mut self, time: Duration) -> &[Seen] {
+        let from = self.seen.len();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|_| {
+                let (limiter, is_over) = (Arc::clone(&self.limiter), Arc::clone(&is_over));
+                self.runtime.spawn(call_until(limiter, is_over))
+            })
+            .collect();
+        self.runtime.block_on(async {
+            tokio::time::sleep(time).await;
+            is_over.store(true, Ordering::Relaxed);
+            for caller in callers {
+                // A panic in a caller is a panic here.
+                self.seen.extend(caller.await.unwrap());
+            }
+        });
+        &self.seen[from..]
+    }
+
+    /// Goes on until the store decides again; says what was seen on the way.
+    fn go_on_until_the_store_is_back(&mut self) {
+        let patience = Instant::now() + OPEN_FOR + Duration::from_secs(20);
+        while self
+            .go_on_for(Duration::from_millis(200))
+            .last()
+            .is_none_or(|seen| !by_store(seen))
+        {
+            assert!(Instant::now() < patience, "the store was never asked again");
+        }
+    }
+
+    /// The referee's word: never more than this burst and the rate.
+    fn admitted_no_more_than(&self, (burst, count): (u64, u64)) {
+        let admitted = self.seen.iter().filter(|seen| seen.allowed);
+        let log = Log::new(admitted.map(|seen| (seen.at_us, 1)));
+        let excess = log.excess(Bound::Bucket {
+            burst,
+            count,
+            period_us: 1_000_000,
+        });
+        assert_eq!(excess.tokens, 0, "{excess} beyond {burst}");
+    }
+
+    /// Nobody waited much longer than the deadline; how much exactly is for the log, as machines differ.
+    fn nobody_waited(&self) {
+        let mut took: Vec<Duration> = self.seen.iter().map(|seen| seen.took).collect();
+        took.sort_unstable();
+        let most = took[took.len() - 1];
+        eprintln!(
+            "{} decisions, p99.9 {:?}, longest {most:?}, deadline {DEADLINE:?}",
+            took.len(),
+            took[took.len() * 999 / 1_000],
+        );
+        assert!(most < DEADLINE + Duration::from_secs(2), "{most:?}");
+    }
+
+    fn breaker_opened(&self) -> u64 {
+        self.limiter.shared_stats().unwrap().breaker_opened
+    }
+}
+
+async fn call_until(limiter: Arc<Limiter>, is_over: Arc<AtomicBool>) -> Vec<Seen> {
+    let limit = the_limit();
+    let mut seen = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        let decision = limiter.check("key", &limit, 1).await;
+        seen.push(Seen {
+            began,
+            took: began.elapsed(),
+            at_us: u64::try_from(
+                decision
+                    .at()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap()
+                    .as_micros(),
+            )
+            .unwrap(),
+            allowed: decision.allowed(),
+            source: decision.source(),
+        });
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    seen
+}
+
+fn the_limit() -> Limit {
+    limit(&format!("{PER_SECOND}/s burst {BURST}"))
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+fn by_store(seen: &Seen) -> bool {
+    matches!(seen.source, Source::Store | Source::Remembered)
+}
+
+/// A server in trouble for a while: `trouble` begins it, `mend` ends it. The store fails in between.
+fn through(
+    server: &mut Server,
+    trouble: impl FnOnce(&mut Server),
+    mend: impl FnOnce(&mut Server),
+    bound: (u64, u64),
+) {
+    let mut scene = Scene::before(server);
+    assert!(
+        scene
+            .go_on_for(Duration::from_millis(300))
+            .iter()
+            .all(by_store)
+    );
+    trouble(server);
+    let from = Instant::now();
+    let seen = scene.go_on_for(Duration::from_millis(1_500));
+    // What was on its way when it began may still be the store's word; from a second on nothing is.
+    let late = seen
+        .iter()
+        .filter(|seen| seen.began > from + Duration::from_secs(1));
+    assert!(late.clone().count() > 0);
+    assert!(late.clone().all(|seen| seen.source == Source::Local));
+    assert!(scene.breaker_opened() >= 1);
+    mend(server);
+    scene.go_on_until_the_store_is_back();
+    scene.admitted_no_more_than(bound);
+    scene.nobody_waited();
+}
+
+#[test]
+fn sigkill_and_a_restart_with_nothing() {
+    through(
+        &mut Server::start(),
+        Server::kill,
+        Server::restart,
+        AND_ONE_FORGOTTEN,
+    );
+}
+
+#[test]
+fn sigstop_and_sigcont() {
+    through(
+        &mut Server::start(),
+        |server| server.signal("-STOP"),
+        |server| server.signal("-CONT"),
+        STORE_AND_LOCAL,
+    );
+}
+
+#[test]
+fn out_of_memory() {
+    through(
+        &mut Server::start(),
+        |server| server.tell("CONFIG SET maxmemory 1"),
+        |server| server.tell("CONFIG SET maxmemory 0"),
+        STORE_AND_LOCAL,
+    );
+}
+
+#[test]
+fn readonly() {
+    through(
+        &mut Server::start(),
+        |server| server.tell("REPLICAOF 127.0.0.1 1"),
+        |server| server.tell("REPLICAOF NO ONE"),
+        STORE_AND_LOCAL,
+    );
+}
+
+#[test]
+fn noreplicas() {
+    through(
+        &mut Server::start(),
+        |server| server.tell("CONFIG SET min-replicas-to-write 1"),
+        |server| server.tell("CONFIG SET min-replicas-to-write 0"),
+        STORE_AND_LOCAL,
+    );
+}
+
+#[test]
+fn busy() {
+    let mut server = Server::start();
+    server.tell("CONFIG SET busy-reply-threshold 20");
+    let url = server.url();
+    through(
+        &mut server,
+        |_| {
+            std::thread::spawn(move || {
+                let client = redis::Client::open(url).unwrap();
+                let mut connection = client.get_connection().unwrap();
+                // Ends when it is killed.
+                let _ = redis::cmd("EVAL")
+                    .arg("while true do end")
+                    .arg(0)
+                    .query::<()>(&mut connection);
+            });
+        },
+        |server| server.tell("SCRIPT KILL"),
+        STORE_AND_LOCAL,
+    );
+}
+
+#[test]
+fn script_flush_is_not_noticed() {
+    let server = Server::start();
+    let mut scene = Scene::before(&server);
+    for _ in 0..5 {
+        scene.go_on_for(Duration::from_millis(100));
+        server.tell("SCRIPT FLUSH");
+    }
+    scene.go_on_for(Duration::from_millis(100));
+    assert!(scene.seen.iter().all(by_store));
+    scene.admitted_no_more_than(STORE);
+}
+
+#[test]
+fn flushall_forgets_one_burst() {
+    let server = Server::start();
+    let mut scene = Scene::before(&server);
+    scene.go_on_for(Duration::from_millis(400));
+    server.tell("FLUSHALL");
+    scene.go_on_for(Duration::from_millis(400));
+    assert!(scene.seen.iter().all(by_store));
+    scene.admitted_no_more_than((STORE.0 + BURST, STORE.1));
+}
+
+#[test]
+fn flapping_admits_no_more_than_one_outage() {
+    let mut server = Server::start();
+    let mut scene = Scene::before(&server);
+    for _ in 0..4 {
+        scene.go_on_for(Duration::from_millis(150));
+        server.signal("-STOP");
+        scene.go_on_for(Duration::from_millis(400));
+        server.signal("-CONT");
+    }
+    scene.go_on_until_the_store_is_back();
+    scene.admitted_no_more_than(STORE_AND_LOCAL);
+    scene.nobody_waited();
+    server.kill();
+}
+
+/// The same through a wire that is bad while the server is well.
+fn through_a_wire(wire: Wire) {
+    let bound = STORE_AND_LOCAL;
+    let server = Server::start();
+    let runtime = runtime();
+    let proxy = runtime.block_on(Proxy::before(server.socket()));
+    let mut scene = Scene::at(runtime, &proxy.url(), DEADLINE);
+    assert!(
+        scene
+            .go_on_for(Duration::from_millis(300))
+            .iter()
+            .all(by_store)
+    );
+    proxy.becomes(wire);
+    let from = Instant::now();
+    let seen = scene.go_on_for(Duration::from_millis(1_500));
+    let late = seen
+        .iter()
+        .filter(|seen| seen.began > from + Duration::from_secs(1));
+    assert!(late.clone().count() > 0);
+    assert!(late.clone().all(|seen| seen.source == Source::Local));
+    proxy.becomes(Wire::Good);
+    scene.go_on_until_the_store_is_back();
+    scene.admitted_no_more_than(bound);
+    scene.nobody_waited();
+}
+
+#[test]
+fn latency_beyond_the_deadline() {
+    through_a_wire(Wire::Slow(Duration::from_secs(5)));
+}
+
+#[test]
+fn half_open_connection() {
+    through_a_wire(Wire::Dead);
+}
+
+#[test]
+fn cut_in_the_middle_of_a_reply() {
+    through_a_wire(Wire::CutInReply);
+}
+
+#[test]
+fn reply_swallowed_after_execution() {
+    through_a_wire(Wire::SwallowsReplies);
+}
+
+#[test]
+fn garbage_instead_of_a_reply() {
+    through_a_wire(Wire::Garbage);
+}
+
+#[test]
+fn latency_within_the_deadline_is_only_slow() {
+    let server = Server::start();
+    let runtime = runtime();
+    let proxy = runtime.block_on(Proxy::before(server.socket()));
+    let mut scene = Scene::at(runtime, &proxy.url(), Duration::from_secs(5));
+    scene.go_on_for(Duration::from_millis(200));
+    proxy.becomes(Wire::Slow(Duration::from_millis(50)));
+    scene.go_on_for(Duration::from_millis(800));
+    assert!(scene.seen.iter().all(by_store));
+    scene.admitted_no_more_than(STORE);
+}
