@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use connection::Connection;
 use flight::{Flights, Parcel};
 use key::Namespace;
+use script::Scripts;
 
 /// How a [`RedisStore`] is set up.
 #[derive(Clone, Debug)]
@@ -80,10 +81,28 @@ impl RedisStore {
     /// # Errors
     /// When the address or the prefix cannot be right.
     pub fn open(url: &str, config: RedisConfig) -> Result<Self, RedisError> {
+        Self::with_scripts(url, config, Scripts::new())
+    }
+
+    /// A store with a bug: what the scripts say in one place, replaced. For tests that want to see it found.
+    #[doc(hidden)]
+    pub fn open_with_bug(
+        url: &str,
+        config: RedisConfig,
+        (from, to): (&str, &str),
+    ) -> Result<Self, RedisError> {
+        if !Scripts::new().contain(from) {
+            return Err(RedisError::Config(format!("no script says {from:?}")));
+        }
+        Self::with_scripts(url, config, Scripts::with_bug(from, to))
+    }
+
+    fn with_scripts(url: &str, config: RedisConfig, scripts: Scripts) -> Result<Self, RedisError> {
         let connection = Connection::new(url, config.connect_timeout)?;
+        let (clock, deadline) = (config.clock, config.deadline);
         Ok(Self {
             namespace: Arc::new(Namespace::new(&config.prefix)?),
-            flights: Arc::new(Flights::new(connection, config.clock, config.deadline)),
+            flights: Arc::new(Flights::new(connection, scripts, clock, deadline)),
         })
     }
 

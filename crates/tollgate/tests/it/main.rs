@@ -6,6 +6,7 @@
 //! - `bounded`: floods of keys.
 //! - `limiter`: rules, tiers, plans, shadows, and what a decision says.
 //! - `faults`: what a limiter does while its Redis is in trouble.
+//! - `planted`: the usual bugs, put into our own scripts, are found.
 //! - `processes`: several processes on one Redis.
 //! - `same_answers`: memory and Redis asked the same, one by one.
 //! - `regressions`: bugs seen elsewhere, by name.
@@ -23,6 +24,8 @@ mod contract;
 #[cfg(feature = "redis")]
 mod faults;
 mod limiter;
+#[cfg(feature = "redis")]
+mod planted;
 #[cfg(feature = "redis")]
 mod processes;
 #[cfg(feature = "redis")]

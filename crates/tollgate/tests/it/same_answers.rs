@@ -99,13 +99,24 @@ fn operation(algorithm: Algorithm) -> impl Strategy<Value = Operation> {
 
 fn compare(algorithm: Algorithm) {
     let clock = clock();
-    let (memory, redis) = (memory(&clock), redis(&clock));
+    let redis = redis(&clock);
+    compare_with(&redis, clock, algorithm, operations());
+}
+
+/// Memory with any other store.
+pub(crate) fn compare_with(
+    redis: &impl Store,
+    clock: ManualClock,
+    algorithm: Algorithm,
+    operations: usize,
+) {
+    let memory = memory(&clock);
     let mut runner = TestRunner::new(Config::default());
     let operation = operation(algorithm);
     let mut world = World::new(clock);
-    for n in 0..operations() {
+    for n in 0..operations {
         let operation = operation.new_tree(&mut runner).unwrap().current();
-        world.apply(n, &operation, &memory, &redis);
+        world.apply(n, &operation, &memory, redis);
     }
 }
 

@@ -48,6 +48,10 @@ impl Server {
 
     /// Runs a command on a connection of its own.
     pub(crate) fn tell(&self, words: &str) {
+        self.ask::<redis::Value>(words);
+    }
+
+    pub(crate) fn ask<T: redis::FromRedisValue>(&self, words: &str) -> T {
         let client = redis::Client::open(self.url()).unwrap();
         let mut words = words.split(' ');
         let mut command = redis::cmd(words.next().unwrap());
@@ -55,7 +59,7 @@ impl Server {
             command.arg(word);
         }
         let mut connection = client.get_connection().unwrap();
-        command.query::<redis::Value>(&mut connection).unwrap();
+        command.query(&mut connection).unwrap()
     }
 
     fn wait_until_it_listens(&self) {
@@ -99,22 +103,38 @@ fn spawn(folder: &Path) -> Child {
 /// A store and the server it is alone on.
 pub(crate) struct OwnRedis {
     store: RedisStore,
-    _server: Server,
+    server: Server,
 }
 
 impl OwnRedis {
     pub(crate) fn start(clock: Clock) -> Self {
         let server = Server::start();
-        let config = RedisConfig {
-            clock: RedisClock::Simulated(clock),
-            // What a decision is does not depend on how busy the machine is.
-            deadline: Duration::from_secs(30),
-            ..RedisConfig::default()
-        };
         Self {
-            store: RedisStore::open(&server.url(), config).unwrap(),
-            _server: server,
+            store: RedisStore::open(&server.url(), config(clock)).unwrap(),
+            server,
         }
+    }
+
+    /// One with a bug: a place in its scripts, and what is there instead.
+    pub(crate) fn start_with_bug(clock: Clock, bug: (&str, &str)) -> Self {
+        let server = Server::start();
+        Self {
+            store: RedisStore::open_with_bug(&server.url(), config(clock), bug).unwrap(),
+            server,
+        }
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+}
+
+fn config(clock: Clock) -> RedisConfig {
+    RedisConfig {
+        clock: RedisClock::Simulated(clock),
+        // What a decision is does not depend on how busy the machine is.
+        deadline: Duration::from_secs(30),
+        ..RedisConfig::default()
     }
 }
 

@@ -114,10 +114,15 @@ fn figures(limit: &Limit) -> (u8, u64, u64, u64) {
 }
 
 impl Flights {
-    pub(super) fn new(connection: Connection, clock: RedisClock, deadline: Duration) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        scripts: Scripts,
+        clock: RedisClock,
+        deadline: Duration,
+    ) -> Self {
         Self {
             connection,
-            scripts: Scripts::new(),
+            scripts,
             clock,
             deadline,
             queue: Mutex::default(),

@@ -8,14 +8,8 @@ use super::error::RedisError;
 /// A script and its digest.
 #[derive(Debug)]
 pub(super) struct Script {
-    code: &'static str,
+    code: String,
     digest: String,
-}
-
-macro_rules! script {
-    ($file:literal) => {
-        Script::new(concat!(include_str!("arithmetic.lua"), include_str!($file)))
-    };
 }
 
 /// All there are.
@@ -28,17 +22,34 @@ pub(super) struct Scripts {
 
 impl Scripts {
     pub(super) fn new() -> Self {
+        Self::changed_by(str::to_owned)
+    }
+
+    /// The scripts with a bug in them, to see that it is found.
+    pub(super) fn with_bug(from: &str, to: &str) -> Self {
+        Self::changed_by(|code| code.replace(from, to))
+    }
+
+    fn changed_by(change: impl Fn(&str) -> String) -> Self {
+        let arithmetic = include_str!("arithmetic.lua");
+        let script = |code: &str| Script::new(change(&format!("{arithmetic}{code}")));
         Self {
-            take: script!("take.lua"),
-            refund: script!("refund.lua"),
-            reset: script!("reset.lua"),
+            take: script(include_str!("take.lua")),
+            refund: script(include_str!("refund.lua")),
+            reset: script(include_str!("reset.lua")),
         }
+    }
+
+    pub(super) fn contain(&self, text: &str) -> bool {
+        [&self.take, &self.refund, &self.reset]
+            .iter()
+            .any(|script| script.code.contains(text))
     }
 }
 
 impl Script {
-    fn new(code: &'static str) -> Self {
-        let digest = redis::Script::new(code).get_hash().to_owned();
+    fn new(code: String) -> Self {
+        let digest = redis::Script::new(&code).get_hash().to_owned();
         Self { code, digest }
     }
 
@@ -52,7 +63,7 @@ impl Script {
         let by_digest = command("EVALSHA", &self.digest, keys, args);
         match by_digest.query_async(connection).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                let by_code = command("EVAL", self.code, keys, args);
+                let by_code = command("EVAL", &self.code, keys, args);
                 Ok(by_code.query_async(connection).await?)
             }
             answer => Ok(answer?),

@@ -1,0 +1,126 @@
+//! The suite can fail: the bugs that such scripts usually have are put into ours one by one, and each must be found by the check
+//! that is there for it. One that is not found fails the build.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tollgate::store::{Charge, Store as _};
+use tollgate::{Algorithm, Bucket, Clock, ManualClock};
+
+use crate::server::OwnRedis;
+use crate::support::{clock, limit, one_of_each, run};
+use crate::{contract, same_answers};
+
+/// Expects that a check fails on a store with this bug, and passes on the one without.
+fn is_found(bug: (&str, &str), check: impl Fn(&OwnRedis, &ManualClock)) {
+    let hand = clock();
+    check(&OwnRedis::start(Clock::from(&hand)), &hand);
+    let hand = clock();
+    let store = OwnRedis::start_with_bug(Clock::from(&hand), bug);
+    // Its complaint is what we want; nobody needs to read it.
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let found = catch_unwind(AssertUnwindSafe(|| check(&store, &hand))).is_err();
+    std::panic::set_hook(quiet);
+    assert!(found, "nobody noticed {bug:?}");
+}
+
+macro_rules! planted {
+    ($($name:ident: $from:literal => $to:literal, found by $($check:ident)::+;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                is_found(($from, $to), $($check)::+);
+            }
+        )*
+    };
+}
+
+planted! {
+    charges_before_all_tiers_passed:
+        "local passes = admitted and c.fit <= QUEUED" => "local passes = c.fit <= QUEUED",
+        found by contract::a_denial_by_the_last_of_five_tiers_changes_none;
+    clock_not_clamped:
+        "local elapsed = max(now - at, 0)" => "local elapsed = math.abs(now - at)",
+        found by contract::a_clock_that_goes_back_admits_nothing_more;
+    writes_on_a_rejection:
+        "elseif c.record[1] and c.empty > c.record[4] then" =>
+            "elseif c.record[1] then c.record[1] = now c.record.changed = true c.subject.dirty = true elseif false then",
+        found by contract::a_denial_changes_nothing_in_any_algorithm;
+    timestamps_through_tostring:
+        "local now = sent\n" => "local now = tonumber(tostring(sent))\n",
+        found by contract::retry_after_is_true_to_the_microsecond;
+    a_wait_for_what_never_fits:
+        "return NEVER, 0, remaining, at, a, LEVEL" => "return LATER, at + 1000000, remaining, at, a, LEVEL",
+        found by contract::a_cost_that_can_never_fit_says_so;
+    refunds_what_others_used:
+        "a = max(a - max(cost * UTOK - gone, 0), 0)" => "a = max(a - cost * UTOK, 0)",
+        found by contract::a_refund_never_gives_back_what_others_used;
+    a_shadow_decides:
+        "if c.shadow == 0 and c.fit >= LATER then" => "if c.fit >= LATER then",
+        found by contract::a_shadow_is_charged_alone_and_never_decides;
+    a_bucket_named_twice_counts_once:
+        "then cost = cost + before.cost end" => "then end",
+        found by contract::a_bucket_named_twice_is_charged_for_both;
+    saves_up_more_than_the_burst:
+        "    return max(at, now), 0, 0\n" => "    return max(at, now), used - gone, 0\n",
+        found by answers_like_memory;
+    rounds_in_the_callers_favour:
+        "local remaining = floor(max(z * UTOK + part - a, 0) / UTOK)" =>
+            "local remaining = math.ceil(max(z * UTOK + part - a, 0) / UTOK)",
+        found by answers_like_memory;
+    forgets_the_window_before:
+        "local weight, rest = muldiv(b, y - time % y, y)" => "local weight, rest = 0, 0",
+        found by answers_like_memory_in_windows;
+    expires_before_it_is_full:
+        "'PX', max(floor((latest - now) / 1000), 0) + 1000)" => "'PX', 1000)",
+        found by nothing_expires_before_it_is_full;
+    never_expires:
+        ", 'PX', max(floor((latest - now) / 1000), 0) + 1000)" => ")",
+        found by everything_expires_when_it_is_full;
+}
+
+fn answers_like_memory(store: &OwnRedis, hand: &ManualClock) {
+    same_answers::compare_with(store, hand.clone(), Algorithm::TokenBucket, 2_000);
+}
+
+fn answers_like_memory_in_windows(store: &OwnRedis, hand: &ManualClock) {
+    same_answers::compare_with(store, hand.clone(), Algorithm::SlidingCounter, 2_000);
+}
+
+/// How long Redis keeps what was taken, and how long it must, in milliseconds.
+fn expiries(store: &OwnRedis) -> Vec<(i64, i64)> {
+    let mut limits = one_of_each().to_vec();
+    limits.extend([limit("1/h burst 10"), limit("10 per 1d fixed_window")]);
+    let kept = |(i, limit): (usize, &_)| {
+        let key = format!("key-{i}");
+        let charge = Charge {
+            bucket: Bucket::of_key(key.as_bytes()),
+            limit,
+            cost: 3,
+            shadow: false,
+        };
+        let taken = run(store.take(&[charge])).unwrap();
+        let must_us = taken.outcomes[0].full_at_us - taken.at_us;
+        let kept_ms: i64 = store.server().ask(&format!("PTTL tollgate:{{key:{key}}}"));
+        (kept_ms, i64::try_from(must_us).unwrap() / 1_000)
+    };
+    limits.iter().enumerate().map(kept).collect()
+}
+
+fn nothing_expires_before_it_is_full(store: &OwnRedis, _hand: &ManualClock) {
+    for (kept_ms, must_ms) in expiries(store) {
+        // Some of it has gone by already.
+        assert!(kept_ms + 900 >= must_ms, "{kept_ms} of {must_ms} ms");
+    }
+}
+
+fn everything_expires_when_it_is_full(store: &OwnRedis, _hand: &ManualClock) {
+    for (kept_ms, must_ms) in expiries(store) {
+        // What rounding up by a sixteenth adds, and a second.
+        let most_ms = must_ms + must_ms / 15 + 1_100;
+        assert!(
+            (0..=most_ms).contains(&kept_ms),
+            "{kept_ms} for {must_ms} ms"
+        );
+    }
+}
