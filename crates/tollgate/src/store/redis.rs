@@ -75,8 +75,9 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// A store at this address: `redis://[user:password@]host[:port][/db]`, or `unix:///path?db=n`.
-    /// Connects at the first request.
+    /// A store at this address: `redis://[user:password@]host[:port][/db]`, `unix:///path?db=n`, or
+    /// `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]` for the primary that sentinels name, whichever it
+    /// is. Connects at the first request.
     ///
     /// # Errors
     /// When the address or the prefix cannot be right.

@@ -12,7 +12,7 @@ use tollgate::{BreakerConfig, Limit, Limiter, SharedConfig, Source};
 use tollgate_referee::{Bound, Log};
 
 use crate::proxy::{Proxy, Wire};
-use crate::server::Server;
+use crate::server::{Guarded, Server};
 use crate::support::limit;
 
 const CALLERS: usize = 16;
@@ -314,6 +314,25 @@ fn flapping_admits_no_more_than_one_outage() {
     scene.admitted_no_more_than(STORE_AND_LOCAL);
     scene.nobody_waited();
     server.kill();
+}
+
+#[test]
+fn sentinel_failover_under_load() {
+    let mut guarded = Guarded::start();
+    let mut scene = Scene::at(runtime(), &guarded.url(), DEADLINE);
+    assert!(
+        scene
+            .go_on_for(Duration::from_millis(500))
+            .iter()
+            .all(by_store)
+    );
+    guarded.kill_the_primary();
+    let seen = scene.go_on_for(Duration::from_millis(300));
+    assert!(seen.iter().any(|seen| seen.source == Source::Local));
+    scene.go_on_until_the_store_is_back();
+    // What the replica had not heard of is forgotten.
+    scene.admitted_no_more_than(AND_ONE_FORGOTTEN);
+    scene.nobody_waited();
 }
 
 /// The same through a wire that is bad while the server is well.
