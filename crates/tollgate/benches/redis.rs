@@ -326,7 +326,7 @@ impl MostlyDenied {
 impl Check for MostlyDenied {
     async fn check(&self, client: u32) -> Result<bool, String> {
         // Clients come at random, so these are as well.
-        if client % ADMITTED_EVERY == 0 {
+        if client.is_multiple_of(ADMITTED_EVERY) {
             self.ask(&name(client), &self.generous).await
         } else {
             let over_its_limit = name(CLIENTS + client % DENIED_CLIENTS);

@@ -50,7 +50,7 @@ impl Arithmetic for FixedWindow {
     type State = Window;
 
     fn ready_at_us(&self, window: &Window, now_us: u64, _cost: u64) -> u64 {
-        self.empty_at_us(&self.standing(window, now_us))
+        self.start_us(now_us.max(window.at_us)) + self.window_us
     }
 
     fn charge(&self, window: &mut Window, now_us: u64, cost: u64) {
@@ -71,6 +71,9 @@ impl Arithmetic for FixedWindow {
     }
 
     fn empty_at_us(&self, window: &Window) -> u64 {
-        self.start_us(window.at_us) + self.window_us
+        match window.used {
+            0 => 0,
+            _ => self.start_us(window.at_us) + self.window_us,
+        }
     }
 }

@@ -4,23 +4,27 @@
 //! request needs, decides, and writes, in one atomic step: `take.lua`, with its contract at its head. Requests that
 //! arrive while others are on their way gather and go together ([`flight`]).
 
+mod cluster;
 mod connection;
 mod error;
 mod flight;
 mod key;
 mod script;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use tokio::task::JoinSet;
 
 pub use error::RedisError;
 
-use super::{Charge, Refund, Store, Taken};
+use super::{Charge, Outcome, Refund, Store, Taken};
 use crate::bucket::Bucket;
 use crate::clock::Clock;
+use cluster::{Cluster, SLOTS};
 use connection::Connection;
-use flight::{Flights, Parcel};
-use key::Namespace;
+use flight::{Destination, Flights, Parcel};
+use key::{Address, Namespace};
 use script::Scripts;
 
 /// How a [`RedisStore`] is set up.
@@ -67,17 +71,41 @@ pub enum RedisClock {
 
 /// Keeps usage in Redis or Valkey.
 ///
-/// Needs a tokio runtime. Clones share one connection.
+/// Needs a tokio runtime. Clones share their connections.
+///
+/// In a cluster, the tiers of a request that lie in different slots are taken side by side, and what was taken is given back if one
+/// of them denies. In that moment another request may be denied that would have passed; none passes that should not.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     namespace: Arc<Namespace>,
-    flights: Arc<Flights>,
+    lines: Lines,
+}
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+enum Lines {
+    /// All to one server.
+    One(Arc<Flights>),
+    /// Each to its slot.
+    Cluster(Arc<Slots>),
+}
+
+/// The flights to each slot, made as they are needed.
+#[derive(Debug)]
+struct Slots {
+    flights: Box<[OnceLock<Arc<Flights>>]>,
+    cluster: Arc<Cluster>,
+    scripts: Arc<Scripts>,
+    clock: RedisClock,
+    deadline: Duration,
 }
 
 impl RedisStore {
-    /// A store at this address: `redis://[user:password@]host[:port][/db]`, `unix:///path?db=n`, or
-    /// `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]` for the primary that sentinels name, whichever it
-    /// is. Connects at the first request.
+    /// A store at this address. Connects at the first request.
+    ///
+    /// - `redis://[user:password@]host[:port][/db]`, or `unix:///path?db=n`;
+    /// - `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]`: the primary that sentinels name, whichever it is;
+    /// - `redis+cluster://[user:password@]host[:port],host[:port]`: a cluster, from these nodes on.
     ///
     /// # Errors
     /// When the address or the prefix cannot be right.
@@ -99,17 +127,143 @@ impl RedisStore {
     }
 
     fn with_scripts(url: &str, config: RedisConfig, scripts: Scripts) -> Result<Self, RedisError> {
-        let connection = Connection::new(url, config.connect_timeout)?;
-        let (clock, deadline) = (config.clock, config.deadline);
+        let (clock, deadline, timeout) = (config.clock, config.deadline, config.connect_timeout);
+        let scripts = Arc::new(scripts);
+        let lines = match url.strip_prefix("redis+cluster://") {
+            None => {
+                let server = Destination::Server(Box::new(Connection::new(url, timeout)?));
+                Lines::One(Arc::new(Flights::new(server, scripts, clock, deadline)))
+            }
+            Some(rest) => {
+                let (seeds, login) = connection::parse_cluster(rest)?;
+                Lines::Cluster(Arc::new(Slots {
+                    flights: (0..SLOTS).map(|_| OnceLock::new()).collect(),
+                    cluster: Arc::new(Cluster::new(seeds, login, timeout)),
+                    scripts,
+                    clock,
+                    deadline,
+                }))
+            }
+        };
         Ok(Self {
             namespace: Arc::new(Namespace::new(&config.prefix)?),
-            flights: Arc::new(Flights::new(connection, scripts, clock, deadline)),
+            lines,
         })
     }
 
     async fn visit(&self, charges: &[Charge<'_>], charging: bool) -> Result<Taken, RedisError> {
-        let parcel = Parcel::new(charges, &self.namespace)?;
-        Flights::send(&self.flights, parcel, charging).await
+        let addresses = charges.iter().map(|c| self.namespace.address(&c.bucket));
+        match &self.lines {
+            Lines::One(flights) => {
+                let addressed: Vec<_> = charges.iter().zip(addresses).collect();
+                let parcel = Parcel::new(addressed.into_iter())?;
+                Flights::send(Arc::clone(flights), parcel, charging).await
+            }
+            Lines::Cluster(slots) => {
+                let addresses: Vec<Address> = addresses.collect();
+                self.visit_slots(slots, charges, addresses, charging).await
+            }
+        }
+    }
+
+    /// Each slot by itself, all at once; if one denies or fails, the others give back what they took.
+    async fn visit_slots(
+        &self,
+        slots: &Slots,
+        charges: &[Charge<'_>],
+        addresses: Vec<Address>,
+        charging: bool,
+    ) -> Result<Taken, RedisError> {
+        // Which charges go to which slot.
+        let mut groups: Vec<(u16, Vec<usize>)> = Vec::new();
+        for (i, address) in addresses.iter().enumerate() {
+            let slot = cluster::slot_of(&address.key);
+            match groups.iter_mut().find(|(known, _)| *known == slot) {
+                Some((_, members)) => members.push(i),
+                None => groups.push((slot, vec![i])),
+            }
+        }
+        if groups.is_empty() {
+            groups.push((0, Vec::new()));
+        }
+        let mut addresses: Vec<Option<Address>> = addresses.into_iter().map(Some).collect();
+        let mut calls = JoinSet::new();
+        for (nth, (slot, members)) in groups.iter().enumerate() {
+            let addressed: Vec<_> = (members.iter())
+                .filter_map(|i| Some((&charges[*i], addresses[*i].take()?)))
+                .collect();
+            let parcel = Parcel::new(addressed.into_iter())?;
+            let call = Flights::send(slots.flights(*slot), parcel, charging);
+            calls.spawn(async move { (nth, call.await) });
+        }
+        let mut all = Taken {
+            admitted: true,
+            at_us: 0,
+            outcomes: smallvec::smallvec![Outcome::NONE; charges.len()],
+        };
+        let mut failure = None;
+        while let Some(done) = calls.join_next().await {
+            let lost = |_| RedisError::Unreachable("the call was lost".into());
+            let (nth, answer) = done.map_err(lost)?;
+            match answer {
+                Ok(taken) => {
+                    all.admitted &= taken.admitted;
+                    all.at_us = all.at_us.max(taken.at_us);
+                    for (i, outcome) in groups[nth].1.iter().zip(taken.outcomes) {
+                        all.outcomes[*i] = outcome;
+                    }
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        if groups.len() > 1 && (failure.is_some() || !all.admitted) {
+            self.give_back(charges, &mut all).await;
+        }
+        failure.map_or(Ok(all), Err)
+    }
+
+    /// What some slots took of a request that does not pass.
+    async fn give_back(&self, charges: &[Charge<'_>], taken: &mut Taken) {
+        for (charge, outcome) in charges.iter().zip(&mut taken.outcomes) {
+            if outcome.charged {
+                let refund = Refund {
+                    bucket: charge.bucket,
+                    limit: charge.limit,
+                    cost: charge.cost,
+                    charged_at_us: outcome.at_us,
+                };
+                // If this fails too, the request was charged and denied: never the other way round.
+                let _ = self.refund_one(&refund).await;
+                outcome.charged = false;
+                outcome.remaining += charge.cost;
+            }
+        }
+    }
+
+    async fn refund_one(&self, refund: &Refund<'_>) -> Result<(), RedisError> {
+        let address = self.namespace.address(&refund.bucket);
+        self.flights_to(&address).refund(refund, address).await
+    }
+
+    fn flights_to(&self, address: &Address) -> Arc<Flights> {
+        match &self.lines {
+            Lines::One(flights) => Arc::clone(flights),
+            Lines::Cluster(slots) => slots.flights(cluster::slot_of(&address.key)),
+        }
+    }
+}
+
+impl Slots {
+    fn flights(&self, slot: u16) -> Arc<Flights> {
+        let make = || {
+            Arc::new(Flights::new(
+                Destination::Slot(Arc::clone(&self.cluster), slot),
+                Arc::clone(&self.scripts),
+                self.clock.clone(),
+                self.deadline,
+            ))
+        };
+        Arc::clone(self.flights[usize::from(slot)].get_or_init(make))
     }
 }
 
@@ -126,14 +280,15 @@ impl Store for RedisStore {
 
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), RedisError> {
         for refund in refunds {
-            self.flights.refund(refund, &self.namespace).await?;
+            self.refund_one(refund).await?;
         }
         Ok(())
     }
 
     async fn reset(&self, buckets: &[Bucket<'_>]) -> Result<(), RedisError> {
         for bucket in buckets {
-            self.flights.reset(bucket, &self.namespace).await?;
+            let address = self.namespace.address(bucket);
+            self.flights_to(&address).reset(address).await?;
         }
         Ok(())
     }

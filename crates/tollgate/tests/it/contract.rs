@@ -19,6 +19,20 @@ macro_rules! contract {
             )*
         }
 
+        /// One cluster for all of them, as it takes seconds to make; each check under a name of its own.
+        #[cfg(feature = "redis")]
+        #[test]
+        fn cluster_keeps_the_whole_contract() {
+            let clustered = crate::server::Clustered::start();
+            $(
+                let clock = crate::support::clock();
+                let name = stringify!($check);
+                eprintln!("{name}");
+                let store = crate::server::store_on(&clustered, name, (&clock).into());
+                $check(&store, &clock);
+            )*
+        }
+
         #[cfg(feature = "redis")]
         mod redis {
             $(

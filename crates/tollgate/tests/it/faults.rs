@@ -12,7 +12,7 @@ use tollgate::{BreakerConfig, Limit, Limiter, SharedConfig, Source};
 use tollgate_referee::{Bound, Log};
 
 use crate::proxy::{Proxy, Wire};
-use crate::server::{Guarded, Server};
+use crate::server::{Clustered, Guarded, Server, send_signal};
 use crate::support::limit;
 
 const CALLERS: usize = 16;
@@ -331,6 +331,72 @@ fn sentinel_failover_under_load() {
     assert!(seen.iter().any(|seen| seen.source == Source::Local));
     scene.go_on_until_the_store_is_back();
     // What the replica had not heard of is forgotten.
+    scene.admitted_no_more_than(AND_ONE_FORGOTTEN);
+    scene.nobody_waited();
+}
+
+/// A cluster, and the slot of the key that all callers use.
+fn on(clustered: Clustered) -> (Clustered, u16, Scene) {
+    let slot = clustered.slot_of("tollgate:{key:key}");
+    let mut scene = Scene::at(runtime(), &clustered.url(), DEADLINE);
+    assert!(
+        scene
+            .go_on_for(Duration::from_millis(300))
+            .iter()
+            .all(by_store)
+    );
+    (clustered, slot, scene)
+}
+
+#[test]
+fn cluster_node_stopped_under_load() {
+    let (clustered, slot, mut scene) = on(Clustered::start());
+    let owner = clustered.owner_of(slot);
+    send_signal(owner, "-STOP");
+    let seen = scene.go_on_for(Duration::from_millis(1_500));
+    assert_eq!(seen.last().map(|seen| seen.source), Some(Source::Local));
+    send_signal(owner, "-CONT");
+    scene.go_on_until_the_store_is_back();
+    scene.admitted_no_more_than(STORE_AND_LOCAL);
+    scene.nobody_waited();
+}
+
+#[test]
+fn cluster_node_killed_under_load() {
+    let (clustered, slot, mut scene) = on(Clustered::start_with_replicas(1));
+    send_signal(clustered.owner_of(slot), "-KILL");
+    let seen = scene.go_on_for(Duration::from_millis(300));
+    assert!(seen.iter().any(|seen| seen.source == Source::Local));
+    scene.go_on_until_the_store_is_back();
+    // What the replica had not heard of is forgotten.
+    scene.admitted_no_more_than(AND_ONE_FORGOTTEN);
+    scene.nobody_waited();
+}
+
+#[test]
+fn live_resharding_under_load() {
+    let (clustered, slot, mut scene) = on(Clustered::start());
+    for _ in 0..4 {
+        clustered.move_slot(slot, || {
+            scene.go_on_for(Duration::from_millis(150));
+        });
+        scene.go_on_for(Duration::from_millis(150));
+    }
+    // No decision was lost, and none was charged twice or not at all.
+    assert!(scene.seen.iter().all(by_store));
+    scene.admitted_no_more_than(STORE);
+    scene.nobody_waited();
+}
+
+#[test]
+fn clusterdown() {
+    let (clustered, slot, mut scene) = on(Clustered::start());
+    clustered.without_slot(slot, || {
+        let seen = scene.go_on_for(Duration::from_millis(1_500));
+        assert_eq!(seen.last().map(|seen| seen.source), Some(Source::Local));
+    });
+    scene.go_on_until_the_store_is_back();
+    // A node drops the keys of a slot that is taken from it.
     scene.admitted_no_more_than(AND_ONE_FORGOTTEN);
     scene.nobody_waited();
 }

@@ -40,11 +40,8 @@ impl Server {
         let _ = self.process.wait();
     }
 
-    /// SIGSTOP or SIGCONT.
     pub(crate) fn signal(&self, signal: &str) {
-        let id = self.process.id().to_string();
-        let sent = Command::new("kill").args([signal, &id]).status().unwrap();
-        assert!(sent.success());
+        send_signal(self.process.id(), signal);
     }
 
     /// Runs a command on a connection of its own.
@@ -83,6 +80,13 @@ impl Drop for Server {
     }
 }
 
+/// SIGSTOP or SIGCONT.
+pub(crate) fn send_signal(process: u32, signal: &str) {
+    let process = process.to_string();
+    let sent = Command::new("kill").args([signal, &process]).status();
+    assert!(sent.unwrap().success());
+}
+
 fn spawn(folder: &Path) -> Child {
     Command::new("redis-server")
         .args(["--port", "0", "--save", "", "--appendonly", "no"])
@@ -100,6 +104,135 @@ pub(crate) struct Guarded {
     /// Held so that they go on.
     _others: Vec<TcpServer>,
     sentinels: Vec<u16>,
+}
+
+/// Three primaries that share the slots, each with a replica if that is wanted.
+pub(crate) struct Clustered {
+    nodes: Vec<TcpServer>,
+}
+
+impl Clustered {
+    pub(crate) fn start() -> Self {
+        Self::start_with_replicas(0)
+    }
+
+    /// Each primary with so many.
+    pub(crate) fn start_with_replicas(replicas: usize) -> Self {
+        let config = "cluster-enabled yes\ncluster-node-timeout 1000\n\
+                      repl-diskless-sync-delay 0\nappendonly no\nsave \"\"\n";
+        let nodes: Vec<TcpServer> = (0..3 * (1 + replicas))
+            .map(|_| TcpServer::start(config, &[]))
+            .collect();
+        let clustered = Self { nodes };
+        let made = Command::new("redis-cli")
+            .args(["--cluster", "create"])
+            .args(clustered.addresses())
+            .args(["--cluster-replicas", &replicas.to_string(), "--cluster-yes"])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        clustered.wait_until_all_are_well();
+        clustered
+    }
+
+    fn wait_until_all_are_well(&self) {
+        let patience = Instant::now() + Duration::from_secs(30);
+        let is_well = |node: &TcpServer| {
+            let about: String = ask_at(node.port, "CLUSTER INFO");
+            let replication: String = ask_at(node.port, "INFO replication");
+            // A replica that never heard its primary will not take over.
+            about.contains("cluster_state:ok") && !replication.contains("master_link_status:down")
+        };
+        while !self.nodes.iter().all(is_well) {
+            assert!(Instant::now() < patience, "the cluster does not come up");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        let address = |node: &TcpServer| format!("127.0.0.1:{}", node.port);
+        self.nodes.iter().map(address).collect()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis+cluster://{}", self.addresses().join(","))
+    }
+
+    /// The node with this slot, and another one.
+    fn owner_and_other(&self, slot: u16) -> (&TcpServer, &TcpServer) {
+        let owns = |node: &&TcpServer| {
+            let mine: Vec<u16> = (slots_of(node.port).into_iter())
+                .filter(|known| *known == slot)
+                .collect();
+            !mine.is_empty()
+        };
+        let owner = self.nodes.iter().find(owns).unwrap();
+        let other = self.nodes.iter().find(|node| node.port != owner.port);
+        (owner, other.unwrap())
+    }
+
+    /// Moves a slot to another node while it is used, in the steps that resharding takes; `between` runs when it is half-way.
+    pub(crate) fn move_slot(&self, slot: u16, mut between: impl FnMut()) {
+        let (from, to) = self.owner_and_other(slot);
+        let (from_id, to_id): (String, String) = (
+            ask_at(from.port, "CLUSTER MYID"),
+            ask_at(to.port, "CLUSTER MYID"),
+        );
+        let tell = |port, words: String| drop(ask_at::<redis::Value>(port, &words));
+        tell(
+            to.port,
+            format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}"),
+        );
+        tell(
+            from.port,
+            format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}"),
+        );
+        between();
+        let keys: Vec<String> = ask_at(from.port, &format!("CLUSTER GETKEYSINSLOT {slot} 100"));
+        for key in keys {
+            tell(
+                from.port,
+                format!("MIGRATE 127.0.0.1 {} {key} 0 1000", to.port),
+            );
+        }
+        between();
+        for node in [to, from] {
+            tell(node.port, format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
+        }
+    }
+
+    pub(crate) fn slot_of(&self, key: &str) -> u16 {
+        ask_at(self.nodes[0].port, &format!("CLUSTER KEYSLOT {key}"))
+    }
+
+    /// The process that has this slot.
+    pub(crate) fn owner_of(&self, slot: u16) -> u32 {
+        self.owner_and_other(slot).0.process.id()
+    }
+
+    /// Takes a slot away from its owner, so that nobody has it, and gives it back.
+    pub(crate) fn without_slot(&self, slot: u16, meanwhile: impl FnOnce()) {
+        let (owner, _) = self.owner_and_other(slot);
+        let tell = |words: &str| {
+            ask_at::<redis::Value>(owner.port, &format!("{words} {slot}"));
+        };
+        tell("CLUSTER DELSLOTS");
+        meanwhile();
+        tell("CLUSTER ADDSLOTS");
+    }
+}
+
+/// The slots a node says are its own.
+fn slots_of(port: u16) -> Vec<u16> {
+    let nodes: String = ask_at(port, "CLUSTER NODES");
+    let own = nodes.lines().find(|line| line.contains("myself")).unwrap();
+    (own.split(' ').skip(8))
+        .filter(|range| !range.starts_with('['))
+        .flat_map(|range| {
+            let (from, to) = range.split_once('-').unwrap_or((range, range));
+            from.parse::<u16>().unwrap()..=to.parse().unwrap()
+        })
+        .collect()
 }
 
 /// A process that listens on a port of its own.
@@ -157,10 +290,7 @@ impl TcpServer {
     fn start(config: &str, args: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config"), config).unwrap();
-        // Free a moment ago; servers of other tests ask the system in the same way and get others.
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
+        let port = free_port();
         let process = Command::new("redis-server")
             .arg("config")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
@@ -191,6 +321,21 @@ impl Drop for TcpServer {
     }
 }
 
+/// Free a moment ago, as is the one 10,000 above on which the nodes of a cluster talk.
+fn free_port() -> u16 {
+    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    loop {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        // The system's own choice is above 32,768, and so would be that of another test: below is ours.
+        let port = 10_000 + port % 20_000;
+        if is_free(port) && is_free(port + 10_000) {
+            return port;
+        }
+    }
+}
+
 fn ask_at<T: redis::FromRedisValue>(port: u16, words: &str) -> T {
     ask(&format!("redis://127.0.0.1:{port}"), words)
 }
@@ -199,6 +344,7 @@ fn ask<T: redis::FromRedisValue>(url: &str, words: &str) -> T {
     let client = redis::Client::open(url).unwrap();
     let mut words = words.split(' ');
     let mut command = redis::cmd(words.next().unwrap());
+    // An empty word is an empty argument.
     for word in words {
         command.arg(word);
     }
@@ -211,6 +357,15 @@ fn ask<T: redis::FromRedisValue>(url: &str, words: &str) -> T {
 pub(crate) struct OwnRedis {
     store: RedisStore,
     server: Server,
+}
+
+/// A store on a cluster, under a name of its own.
+pub(crate) fn store_on(clustered: &Clustered, prefix: &str, clock: Clock) -> RedisStore {
+    let config = RedisConfig {
+        prefix: prefix.to_owned(),
+        ..config(clock)
+    };
+    RedisStore::open(&clustered.url(), config).unwrap()
 }
 
 impl OwnRedis {

@@ -106,7 +106,7 @@ local function empty_at(kind, at, a, b, x, y, z)
   elseif kind == LEAKY_BUCKET then
     return at + us_to_drain(a, x, y)
   elseif kind == FIXED_WINDOW then
-    return at - at % y + y
+    return a > 0 and at - at % y + y or 0
   end
   local windows = a > 0 and 2 or b > 0 and 1 or 0
   return at - at % y + windows * y

@@ -1,16 +1,20 @@
 //! One connection that all requests share, made anew when it breaks.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo,
+    AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, IntoConnectionInfo,
+    RedisConnectionInfo,
 };
+use tokio::time::{Instant, timeout_at};
 
 use super::error::RedisError;
+use super::script::Script;
 
 pub(super) struct Connection {
     route: Route,
@@ -28,8 +32,8 @@ enum Route {
     Sentinel {
         sentinels: Vec<Client>,
         service: String,
-        /// User, password and database of the server itself.
-        server: RedisConnectionInfo,
+        /// Of the server itself, with the database.
+        server: Login,
     },
 }
 
@@ -42,8 +46,25 @@ struct Current {
 
 impl Connection {
     pub(super) fn new(url: &str, timeout: Duration) -> Result<Self, RedisError> {
-        let route = Route::parse(url)?;
-        Ok(Self {
+        Ok(Self::along(Route::parse(url)?, timeout))
+    }
+
+    /// To one node of a cluster, `host:port`.
+    pub(super) fn to_node(
+        node: &str,
+        login: &Login,
+        timeout: Duration,
+    ) -> Result<Self, RedisError> {
+        let info = format!("redis://{node}")
+            .into_connection_info()
+            .map_err(|_| RedisError::Garbage)?;
+        let info = info.set_redis_settings(login.0.clone());
+        let client = Client::open(info.set_tcp_settings(tcp()))?;
+        Ok(Self::along(Route::Direct(client), timeout))
+    }
+
+    fn along(route: Route, timeout: Duration) -> Self {
+        Self {
             route,
             // Deadlines are ours.
             config: AsyncConnectionConfig::new()
@@ -52,11 +73,59 @@ impl Connection {
             timeout,
             current: Mutex::default(),
             connecting: tokio::sync::Mutex::new(()),
-        })
+        }
+    }
+
+    /// Calls a script, and gives up the connection if it is of no more use: broken, or out of step. An answer that did not come
+    /// in time may come later, and would be taken for that of another request.
+    pub(super) async fn call<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        keys: &[String],
+        args: &[&[u8]],
+        asking: bool,
+        until: Instant,
+    ) -> Result<T, RedisError> {
+        let call = async |connection: &mut MultiplexedConnection| {
+            script.call(connection, keys, args, asking).await
+        };
+        self.run(call, until).await
+    }
+
+    /// Which slots lie where: from, to, `host:port`.
+    pub(super) async fn cluster_slots(
+        &self,
+        until: Instant,
+    ) -> Result<Vec<(u16, u16, String)>, RedisError> {
+        let ask = async |connection: &mut MultiplexedConnection| {
+            let mut command = redis::cmd("CLUSTER");
+            Ok(command.arg("SLOTS").query_async(connection).await?)
+        };
+        let answer: redis::Value = self.run(ask, until).await?;
+        read_slots(&answer).ok_or(RedisError::Garbage)
+    }
+
+    async fn run<T>(
+        &self,
+        call: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<T, RedisError>,
+        until: Instant,
+    ) -> Result<T, RedisError> {
+        let late = Err(RedisError::TooLate);
+        let (mut connection, generation) = match timeout_at(until, self.get()).await {
+            Ok(connection) => connection?,
+            Err(_) => return late,
+        };
+        let answer = (timeout_at(until, call(&mut connection)).await).unwrap_or(late);
+        if let Err(error) = &answer
+            && error.spoils_connection()
+        {
+            self.spoilt(generation);
+        }
+        answer
     }
 
     /// The connection, and its generation for [`spoilt`](Self::spoilt).
-    pub(super) async fn get(&self) -> Result<(MultiplexedConnection, u64), RedisError> {
+    async fn get(&self) -> Result<(MultiplexedConnection, u64), RedisError> {
         if let Some(known) = self.known() {
             return Ok(known);
         }
@@ -80,7 +149,7 @@ impl Connection {
     }
 
     /// The next request makes a new one. Those on their way with this one will not be heard.
-    pub(super) fn spoilt(&self, generation: u64) {
+    fn spoilt(&self, generation: u64) {
         let mut current = self.current.lock();
         if current.generation == generation {
             current.connection = None;
@@ -114,22 +183,15 @@ impl Route {
             return Err(wrong());
         }
         let sentinel = |host: &str| {
-            let has_port = host
-                .rsplit_once(':')
-                .is_some_and(|(_, port)| !port.ends_with(']'));
-            let port = if has_port { "" } else { ":26379" };
-            client(&format!("redis://{host}{port}")).map_err(|_| wrong())
+            let host = with_port(host, 26379);
+            client(&format!("redis://{host}")).map_err(|_| wrong())
         };
         let sentinels = hosts.split(',').map(sentinel).collect::<Result<_, _>>()?;
-        // Only for its user, password and database.
-        let at = if login.is_empty() { "" } else { "@" };
-        let server = format!("redis://{login}{at}localhost/{db}")
-            .into_connection_info()
-            .map_err(|_| wrong())?;
+        let server = login_from(login, db).ok_or_else(wrong)?;
         Ok(Self::Sentinel {
             sentinels,
             service: service.to_owned(),
-            server: server.redis_settings().clone(),
+            server,
         })
     }
 
@@ -159,7 +221,7 @@ impl Route {
                     .query_async(&mut sentinel)
                     .await?;
                 let info = ConnectionAddr::Tcp(host, port).into_connection_info()?;
-                let info = info.set_redis_settings(server.clone());
+                let info = info.set_redis_settings(server.0.clone());
                 let client = Client::open(info.set_tcp_settings(tcp()))?;
                 let mut connection = connect(client).await?;
                 // A sentinel may not have heard yet.
@@ -176,6 +238,63 @@ impl Route {
         }
         Err(last)
     }
+}
+
+/// `[[from, to, [host, port, …], …], …]`: the first node of each range is its primary.
+fn read_slots(answer: &redis::Value) -> Option<Vec<(u16, u16, String)>> {
+    let array = |value: &redis::Value| match value {
+        redis::Value::Array(items) => Some(items.clone()),
+        _ => None,
+    };
+    let range = |range: &redis::Value| {
+        let range = array(range)?;
+        let number = |i: usize| u16::from_redis_value_ref(range.get(i)?).ok();
+        let primary = array(range.get(2)?)?;
+        let host = String::from_redis_value_ref(primary.first()?).ok()?;
+        let port = u16::from_redis_value_ref(primary.get(1)?).ok()?;
+        Some((number(0)?, number(1)?, format!("{host}:{port}")))
+    };
+    array(answer)?.iter().map(range).collect()
+}
+
+/// User and password.
+#[derive(Clone)]
+pub(super) struct Login(RedisConnectionInfo);
+
+/// The nodes of a cluster to begin with, and how to log in there:
+/// `redis+cluster://[user:password@]host[:port][,host[:port]…]`.
+pub(super) fn parse_cluster(rest: &str) -> Result<(Vec<Arc<str>>, Login), RedisError> {
+    let wrong = || {
+        RedisError::Config(
+            "the address is not one; use redis+cluster://[user:password@]host[:port],host[:port]"
+                .to_owned(),
+        )
+    };
+    let (login, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
+    let hosts: Vec<Arc<str>> = (hosts.trim_end_matches('/').split(','))
+        .map(|host| with_port(host, 6379).into())
+        .collect();
+    for host in &hosts {
+        client(&format!("redis://{host}")).map_err(|_| wrong())?;
+    }
+    Ok((hosts, login_from(login, "0").ok_or_else(wrong)?))
+}
+
+fn with_port(host: &str, port: u16) -> String {
+    let is_said = (host.rsplit_once(':')).is_some_and(|(_, port)| !port.ends_with(']'));
+    match is_said {
+        true => host.to_owned(),
+        false => format!("{host}:{port}"),
+    }
+}
+
+/// `user:password` or nothing, and a database.
+fn login_from(login: &str, db: &str) -> Option<Login> {
+    let at = if login.is_empty() { "" } else { "@" };
+    let info = format!("redis://{login}{at}localhost/{db}")
+        .into_connection_info()
+        .ok()?;
+    Some(Login(info.redis_settings().clone()))
 }
 
 fn is_primary(role: &redis::Value) -> bool {

@@ -14,12 +14,12 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::RedisClock;
+use super::cluster::Cluster;
 use super::connection::Connection;
 use super::error::RedisError;
-use super::key::Namespace;
+use super::key::Address;
 use super::script::{Script, Scripts};
 use crate::algorithm::Fit;
-use crate::bucket::Bucket;
 use crate::limit::{Algorithm, Kind, Limit};
 use crate::store::{Charge, Outcome, Refund, Taken};
 
@@ -28,14 +28,20 @@ const MOST_FLIGHTS: usize = 2;
 /// Requests in one call.
 const MOST_PARCELS: usize = 64;
 
-/// All requests to one server.
+/// All requests to one server, or to one slot of a cluster, as a script cannot reach beyond that.
 #[derive(Debug)]
 pub(super) struct Flights {
-    connection: Connection,
-    scripts: Scripts,
+    destination: Destination,
+    scripts: Arc<Scripts>,
     clock: RedisClock,
     deadline: Duration,
     queue: Mutex<Queue>,
+}
+
+#[derive(Debug)]
+pub(super) enum Destination {
+    Server(Box<Connection>),
+    Slot(Arc<Cluster>, u16),
 }
 
 #[derive(Debug, Default)]
@@ -70,12 +76,14 @@ struct Packed {
 }
 
 impl Parcel {
-    pub(super) fn new(charges: &[Charge<'_>], namespace: &Namespace) -> Result<Self, RedisError> {
+    /// These charges, each with its address.
+    pub(super) fn new<'a>(
+        charges: impl ExactSizeIterator<Item = (&'a Charge<'a>, Address)>,
+    ) -> Result<Self, RedisError> {
         if charges.len() > usize::from(u8::MAX) {
             return Err(RedisError::TooMany);
         }
-        let pack = |charge: &Charge<'_>| {
-            let address = namespace.address(&charge.bucket);
+        let pack = |(charge, address): (&Charge<'_>, Address)| {
             let (kind, x, y, z) = figures(charge.limit);
             let is_log = charge.limit.algorithm() == Algorithm::SlidingLog;
             Packed {
@@ -88,7 +96,7 @@ impl Parcel {
             }
         };
         Ok(Self {
-            charges: charges.iter().map(pack).collect(),
+            charges: charges.map(pack).collect(),
         })
     }
 }
@@ -115,13 +123,13 @@ fn figures(limit: &Limit) -> (u8, u64, u64, u64) {
 
 impl Flights {
     pub(super) fn new(
-        connection: Connection,
-        scripts: Scripts,
+        destination: Destination,
+        scripts: Arc<Scripts>,
         clock: RedisClock,
         deadline: Duration,
     ) -> Self {
         Self {
-            connection,
+            destination,
             scripts,
             clock,
             deadline,
@@ -131,7 +139,7 @@ impl Flights {
 
     /// Sends a request with the next flight.
     pub(super) async fn send(
-        this: &Arc<Self>,
+        this: Arc<Self>,
         parcel: Parcel,
         charging: bool,
     ) -> Result<Taken, RedisError> {
@@ -151,7 +159,7 @@ impl Flights {
         };
         if leads {
             // A task of its own: whoever asked may stop waiting, and the others go on.
-            tokio::spawn(Arc::clone(this).fly());
+            tokio::spawn(Arc::clone(&this).fly());
         }
         match tokio::time::timeout_at(deadline, answered).await {
             Ok(Ok(result)) => result,
@@ -221,8 +229,6 @@ impl Flights {
         }
     }
 
-    /// Calls a script, and gives up the connection if it is of no more use: broken, or out of step. An answer that did not come
-    /// in time may come later, and would be taken for that of another request.
     async fn call<T: FromRedisValue>(
         &self,
         script: &Script,
@@ -230,30 +236,21 @@ impl Flights {
         args: &[&[u8]],
         until: Instant,
     ) -> Result<T, RedisError> {
-        let late = Err(RedisError::TooLate);
-        let connecting = tokio::time::timeout_at(until, self.connection.get());
-        let (mut connection, generation) = match connecting.await {
-            Ok(connection) => connection?,
-            Err(_) => return late,
-        };
-        let calling = script.call(&mut connection, keys, args);
-        let answer = tokio::time::timeout_at(until, calling)
-            .await
-            .unwrap_or(late);
-        if let Err(error) = &answer
-            && error.spoils_connection()
-        {
-            self.connection.spoilt(generation);
+        match &self.destination {
+            Destination::Server(connection) => {
+                connection.call(script, keys, args, false, until).await
+            }
+            Destination::Slot(cluster, slot) => {
+                cluster.call(*slot, script, keys, args, until).await
+            }
         }
-        answer
     }
 
     pub(super) async fn refund(
         &self,
         refund: &Refund<'_>,
-        namespace: &Namespace,
+        address: Address,
     ) -> Result<(), RedisError> {
-        let address = namespace.address(&refund.bucket);
         let (kind, x, y, z) = figures(refund.limit);
         let mut blob = vec![kind, 0];
         blob.extend(address.id);
@@ -270,12 +267,7 @@ impl Flights {
         done.map(drop)
     }
 
-    pub(super) async fn reset(
-        &self,
-        bucket: &Bucket<'_>,
-        namespace: &Namespace,
-    ) -> Result<(), RedisError> {
-        let address = namespace.address(bucket);
+    pub(super) async fn reset(&self, address: Address) -> Result<(), RedisError> {
         let log_key = address.log_key();
         let keys = [address.key, log_key];
         let until = Instant::now() + self.deadline;

@@ -53,22 +53,38 @@ impl Script {
         Self { code, digest }
     }
 
-    /// Calls it. A server that does not know it (any more) learns it in the same call.
+    /// Calls it. A server that does not know it (any more) learns it in the same call. `asking` is for a node to which the slot
+    /// is on its way.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
         connection: &mut MultiplexedConnection,
         keys: &[impl AsRef<[u8]>],
         args: &[&[u8]],
+        asking: bool,
     ) -> Result<T, RedisError> {
         let by_digest = command("EVALSHA", &self.digest, keys, args);
-        match by_digest.query_async(connection).await {
+        match send(by_digest, connection, asking).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 let by_code = command("EVAL", &self.code, keys, args);
-                Ok(by_code.query_async(connection).await?)
+                Ok(send(by_code, connection, asking).await?)
             }
             answer => Ok(answer?),
         }
     }
+}
+
+async fn send<T: FromRedisValue>(
+    command: redis::Cmd,
+    connection: &mut MultiplexedConnection,
+    asking: bool,
+) -> redis::RedisResult<T> {
+    if !asking {
+        return command.query_async(connection).await;
+    }
+    let mut both = redis::pipe();
+    both.cmd("ASKING").ignore().add_command(command);
+    let (answer,): (T,) = both.query_async(connection).await?;
+    Ok(answer)
 }
 
 fn command(name: &str, script: &str, keys: &[impl AsRef<[u8]>], args: &[&[u8]]) -> redis::Cmd {

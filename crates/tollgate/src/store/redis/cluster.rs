@@ -1,0 +1,173 @@
+//! A cluster: which node has a slot, and the walk to it while slots move.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::FromRedisValue;
+use tokio::time::Instant;
+
+use super::connection::{Connection, Login};
+use super::error::RedisError;
+use super::script::Script;
+
+pub(super) const SLOTS: u16 = 16_384;
+
+/// How long to wait before asking again for a slot that is on the move.
+const MOVING: Duration = Duration::from_millis(2);
+
+pub(super) struct Cluster {
+    seeds: Vec<Arc<str>>,
+    login: Login,
+    connect_timeout: Duration,
+    map: Mutex<Map>,
+}
+
+/// What is known of it. Wrong now and then: nodes say so.
+#[derive(Default)]
+struct Map {
+    nodes: HashMap<Arc<str>, Arc<Connection>>,
+    slots: HashMap<u16, Arc<str>>,
+}
+
+impl Cluster {
+    pub(super) fn new(seeds: Vec<Arc<str>>, login: Login, connect_timeout: Duration) -> Self {
+        Self {
+            seeds,
+            login,
+            connect_timeout,
+            map: Mutex::default(),
+        }
+    }
+
+    /// Calls a script at the node that has the slot. A node that does not have it (any more) has not run it, so it is asked again
+    /// elsewhere; what may have run is not.
+    pub(super) async fn call<T: FromRedisValue>(
+        &self,
+        slot: u16,
+        script: &Script,
+        keys: &[String],
+        args: &[&[u8]],
+        until: Instant,
+    ) -> Result<T, RedisError> {
+        let (mut node, mut asking) = (self.owner(slot, until).await?, false);
+        loop {
+            let connection = self.connection(&node)?;
+            let error = match connection.call(script, keys, args, asking, until).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if Instant::now() >= until {
+                return Err(error);
+            }
+            let RedisError::Refused { code, text } = &error else {
+                // The map may be an old one: a new one next time.
+                self.map.lock().slots.clear();
+                return Err(error);
+            };
+            match (&**code, text.rsplit(' ').next()) {
+                ("MOVED", Some(to)) => {
+                    (node, asking) = (to.into(), false);
+                    self.map.lock().slots.insert(slot, Arc::clone(&node));
+                }
+                ("ASK", Some(to)) => (node, asking) = (to.into(), true),
+                ("TRYAGAIN", _) => tokio::time::sleep(MOVING).await,
+                ("CLUSTERDOWN" | "READONLY" | "LOADING" | "MASTERDOWN", _) => {
+                    tokio::time::sleep(MOVING).await;
+                    self.map.lock().slots.clear();
+                    (node, asking) = (self.owner(slot, until).await?, false);
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    async fn owner(&self, slot: u16, until: Instant) -> Result<Arc<str>, RedisError> {
+        let known = self.map.lock().slots.get(&slot).cloned();
+        match known {
+            Some(node) => Ok(node),
+            None => self.look_up(slot, until).await,
+        }
+    }
+
+    /// Asks the nodes that are known, and those we began with, until one says who has what.
+    async fn look_up(&self, slot: u16, until: Instant) -> Result<Arc<str>, RedisError> {
+        let mut candidates: Vec<Arc<str>> = self.map.lock().nodes.keys().cloned().collect();
+        candidates.extend(self.seeds.iter().cloned());
+        let mut last = RedisError::Unreachable("no node of the cluster answers".into());
+        for node in candidates {
+            // One that does not answer must not use up the time of those that would.
+            let turn = (Instant::now() + self.connect_timeout / 4).min(until);
+            let connection = self.connection(&node)?;
+            match connection.cluster_slots(turn).await {
+                Ok(ranges) => {
+                    let mut map = self.map.lock();
+                    for (from, to, owner) in ranges {
+                        let owner: Arc<str> = owner.into();
+                        for slot in from..=to {
+                            map.slots.insert(slot, Arc::clone(&owner));
+                        }
+                    }
+                    if let Some(owner) = map.slots.get(&slot) {
+                        return Ok(Arc::clone(owner));
+                    }
+                    last = RedisError::Unreachable("nobody has the slot".into());
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn connection(&self, node: &Arc<str>) -> Result<Arc<Connection>, RedisError> {
+        let mut map = self.map.lock();
+        if let Some(known) = map.nodes.get(node) {
+            return Ok(Arc::clone(known));
+        }
+        let connection = Connection::to_node(node, &self.login, self.connect_timeout)?;
+        let connection = Arc::new(connection);
+        map.nodes.insert(Arc::clone(node), Arc::clone(&connection));
+        Ok(connection)
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").finish_non_exhaustive()
+    }
+}
+
+/// The slot of a key: of what stands in its braces.
+pub(super) fn slot_of(key: &str) -> u16 {
+    let tag = key
+        .split_once('{')
+        .and_then(|(_, rest)| rest.split_once('}'))
+        .map_or(key, |(tag, _)| if tag.is_empty() { key } else { tag });
+    crc16(tag.as_bytes()) % SLOTS
+}
+
+/// CRC-16/XMODEM, as the cluster specification says.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| match crc >> 15 {
+            0 => crc << 1,
+            _ => crc << 1 ^ 0x1021,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31C3);
+        // As `CLUSTER KEYSLOT` says.
+        assert_eq!(slot_of("foo"), 12_182);
+        assert_eq!(slot_of("tollgate:{foo}:log:1"), slot_of("foo"));
+        assert_eq!(slot_of("{}foo"), crc16(b"{}foo") % SLOTS);
+    }
+}
