@@ -58,11 +58,12 @@ pub enum RedisClock {
     /// The server's.
     #[default]
     Server,
-    /// This process's, as long as it is within `tolerance` of the server's; else the server's.
+    /// This process's, as long as it is not ahead of the server's, and behind it by no more than `tolerance`; else the
+    /// server's. So a clock that is wrong never admits more.
     Caller {
         /// Where this process's time comes from.
         clock: Clock,
-        /// How far it may be off.
+        /// How far it may be behind.
         tolerance: Duration,
     },
     /// This one, whatever the server's says: for tests and simulations.

@@ -2,7 +2,8 @@
 --
 -- KEYS     the subjects, and the keys of sliding logs
 -- ARGV[1]  the time in microseconds; 0: this server's clock
--- ARGV[2]  how far the caller's clock may be off this server's before this server's is taken; -1: it is trusted
+-- ARGV[2]  how far the caller's clock may be behind this server's before this server's is taken; one that is ahead is never
+--          taken, as that would admit more; -1: it is trusted
 -- ARGV[3]  1: charge what passes; 0: only look
 -- ARGV[4]  the requests: for each the number of charges (B) and its charges
 --          (HH: numbers of the subject's and the log's key; BB: kind, shadow; c8: id; dddd: cost, x, y, z)
@@ -14,7 +15,7 @@ local now = sent
 if sent == 0 or tolerance >= 0 then
   local time = call('TIME')
   local own = time[1] * 1000000 + time[2]
-  if sent == 0 or math.abs(sent - own) > tolerance then now = own end
+  if sent == 0 or sent > own or own - sent > tolerance then now = own end
 end
 
 local subjects, replies, position = {}, { pack('<d', now) }, 1
