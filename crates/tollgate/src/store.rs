@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 pub use crate::algorithm::Fit;
 pub use memory::{MemoryConfig, MemoryStats, MemoryStore};
 #[cfg(feature = "redis")]
-pub use redis::{RedisClock, RedisConfig, RedisError, RedisStore};
+pub use redis::{RedisClock, RedisConfig, RedisError, RedisStore, ServerWarning};
 
 use crate::bucket::Bucket;
 use crate::limit::Limit;

@@ -8,6 +8,7 @@ mod cluster;
 mod connection;
 mod error;
 mod flight;
+mod health;
 mod key;
 mod script;
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 pub use error::RedisError;
+pub use health::ServerWarning;
 
 use super::{Charge, Outcome, Refund, Store, Taken};
 use crate::bucket::Bucket;
@@ -150,6 +152,45 @@ impl RedisStore {
             namespace: Arc::new(Namespace::new(&config.prefix)?),
             lines,
         })
+    }
+
+    /// Looks at the server (in a cluster: at the node that answers first) for what would break promises. For the start:
+    /// log what comes back.
+    ///
+    /// # Errors
+    /// When it cannot be reached.
+    pub async fn examine(&self) -> Result<Vec<ServerWarning>, RedisError> {
+        let flights = match &self.lines {
+            Lines::One(flights) => Arc::clone(flights),
+            Lines::Cluster(slots) => slots.flights(0),
+        };
+        let forbids = |error| match error {
+            RedisError::Refused { code, text }
+                if matches!(&*code, "NOPERM" | "NOAUTH" | "WRONGPASS") =>
+            {
+                Ok(vec![ServerWarning::Forbids {
+                    text: format!("{code} {text}"),
+                }])
+            }
+            other => Err(other),
+        };
+        match flights.info().await {
+            Err(error) => forbids(error),
+            Ok(info) => {
+                let mut warnings = health::examine(&info);
+                if warnings.contains(&ServerWarning::IsReplica) {
+                    return Ok(warnings);
+                }
+                // Nothing is there to reset: only to see whether scripts may run.
+                let nothing = self
+                    .namespace
+                    .address(&Bucket::of_key(b"tollgate examines this"));
+                if let Err(error) = self.flights_to(&nothing).reset(nothing).await {
+                    warnings.extend(forbids(error)?);
+                }
+                Ok(warnings)
+            }
+        }
     }
 
     async fn visit(&self, charges: &[Charge<'_>], charging: bool) -> Result<Taken, RedisError> {

@@ -465,3 +465,31 @@ fn latency_within_the_deadline_is_only_slow() {
     assert!(scene.seen.iter().all(by_store));
     scene.admitted_no_more_than(STORE);
 }
+
+#[test]
+fn a_server_that_would_break_promises_is_named_at_the_start() {
+    let server = Server::start();
+    let warnings = |url: &str| {
+        let config = RedisConfig {
+            deadline: Duration::from_secs(5),
+            ..RedisConfig::default()
+        };
+        let store = RedisStore::open(url, config).unwrap();
+        let warnings = runtime().block_on(store.examine()).unwrap();
+        let texts = warnings.iter().map(ToString::to_string);
+        texts.collect::<Vec<_>>().join("\n")
+    };
+    assert!(!warnings(&server.url()).contains("evicts"));
+    server.tell("CONFIG SET maxmemory-policy allkeys-lru");
+    assert!(warnings(&server.url()).contains("allkeys-lru"));
+    server.tell("ACL SETUSER clerk on >secret ~* +@all -@scripting");
+    let as_clerk = format!("{}?user=clerk&pass=secret", server.url());
+    let said = warnings(&as_clerk);
+    assert!(
+        said.contains("+evalsha") && said.contains("NOPERM"),
+        "{said}"
+    );
+    assert!(!said.contains("secret"));
+    server.tell("REPLICAOF 127.0.0.1 1");
+    assert!(warnings(&server.url()).contains("replica"));
+}

@@ -84,6 +84,12 @@ impl Cluster {
         }
     }
 
+    /// What the owner of a slot says of itself.
+    pub(super) async fn info(&self, slot: u16, until: Instant) -> Result<String, RedisError> {
+        let owner = self.owner(slot, until).await?;
+        self.connection(&owner)?.info(until).await
+    }
+
     async fn owner(&self, slot: u16, until: Instant) -> Result<Arc<str>, RedisError> {
         let known = self.map.lock().slots.get(&slot).cloned();
         match known {

@@ -105,6 +105,14 @@ impl Connection {
         read_slots(&answer).ok_or(RedisError::Garbage)
     }
 
+    /// `INFO`.
+    pub(super) async fn info(&self, until: Instant) -> Result<String, RedisError> {
+        let ask = async |connection: &mut MultiplexedConnection| {
+            Ok(redis::cmd("INFO").query_async(connection).await?)
+        };
+        self.run(ask, until).await
+    }
+
     async fn run<T>(
         &self,
         call: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<T, RedisError>,

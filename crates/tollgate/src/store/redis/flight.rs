@@ -246,6 +246,15 @@ impl Flights {
         }
     }
 
+    /// What the server says of itself.
+    pub(super) async fn info(&self) -> Result<String, RedisError> {
+        let until = Instant::now() + self.deadline.max(Duration::from_secs(1));
+        match &self.destination {
+            Destination::Server(connection) => connection.info(until).await,
+            Destination::Slot(cluster, slot) => cluster.info(*slot, until).await,
+        }
+    }
+
     pub(super) async fn refund(
         &self,
         refund: &Refund<'_>,
