@@ -37,45 +37,43 @@ macro_rules! planted {
 
 planted! {
     charges_before_all_tiers_passed:
-        "local passes = admitted and c.fit <= QUEUED" => "local passes = c.fit <= QUEUED",
+        "local passes = admitted and fit <= QUEUED" => "local passes = fit <= QUEUED",
         found by contract::a_denial_by_the_last_of_five_tiers_changes_none;
     clock_not_clamped:
-        "local elapsed = max(now - at, 0)" => "local elapsed = math.abs(now - at)",
+        "if elapsed < 0 then elapsed = 0 end" => "if elapsed < 0 then elapsed = -elapsed end",
         found by contract::a_clock_that_goes_back_admits_nothing_more;
     writes_on_a_rejection:
-        "elseif c.record[1] and c.empty > c.record[4] then" =>
-            "elseif c.record[1] then c.record[1] = now c.record.changed = true c.subject.dirty = true elseif false then",
+        "if r[1] and empty > rounded(r) then" => "if r[1] then r[1], r[7] = now, true elseif false then",
         found by contract::a_denial_changes_nothing_in_any_algorithm;
     timestamps_through_tostring:
-        "local now = sent\n" => "local now = tonumber(tostring(sent))\n",
+        "\nnow = sent\n" => "\nnow = tonumber(tostring(sent))\n",
         found by contract::retry_after_is_true_to_the_microsecond;
     a_wait_for_what_never_fits:
-        "return NEVER, 0, remaining, at, a, LEVEL" => "return LATER, at + 1000000, remaining, at, a, LEVEL",
+        "fits[i], times[i] = NEVER, 0" => "fits[i], times[i] = LATER, at + 1000000",
         found by contract::a_cost_that_can_never_fit_says_so;
     refunds_what_others_used:
         "a = max(a - max(cost * UTOK - gone, 0), 0)" => "a = max(a - cost * UTOK, 0)",
         found by contract::a_refund_never_gives_back_what_others_used;
     a_shadow_decides:
-        "if c.shadow == 0 and c.fit >= LATER then" => "if c.fit >= LATER then",
+        "if shadow == 0 and fits[i] >= LATER then" => "if fits[i] >= LATER then",
         found by contract::a_shadow_is_charged_alone_and_never_decides;
     a_bucket_named_twice_counts_once:
-        "then cost = cost + before.cost end" => "then end",
+        "then cost = cost + costs[j] end" => "then end",
         found by contract::a_bucket_named_twice_is_charged_for_both;
     saves_up_more_than_the_burst:
-        "    return max(at, now), 0, 0\n" => "    return max(at, now), used - gone, 0\n",
+        "        a = 0\n      else" => "        a = a - gone\n      else",
         found by answers_like_memory;
     rounds_in_the_callers_favour:
-        "local remaining = floor(max(z * UTOK + part - a, 0) / UTOK)" =>
-            "local remaining = math.ceil(max(z * UTOK + part - a, 0) / UTOK)",
+        "        remaining = remaining - remaining % 1\n" => "        remaining = math.ceil(remaining)\n",
         found by answers_like_memory;
     forgets_the_window_before:
         "local weight, rest = muldiv(b, y - time % y, y)" => "local weight, rest = 0, 0",
         found by answers_like_memory_in_windows;
     expires_before_it_is_full:
-        "'PX', max(floor((latest - now) / 1000), 0) + 1000)" => "'PX', 1000)",
+        "whole, 'PX', left + 1000)" => "whole, 'PX', 1000)",
         found by nothing_expires_before_it_is_full;
     never_expires:
-        ", 'PX', max(floor((latest - now) / 1000), 0) + 1000)" => ")",
+        "whole, 'PX', left + 1000)" => "whole)",
         found by everything_expires_when_it_is_full;
 }
 

@@ -4,14 +4,13 @@
 -- ARGV[1]  the time in microseconds; 0: this server's clock
 -- ARGV[2]  the charge (BB: kind, nothing; c8: id; dddd: cost, x, y, z) and when it was charged (d)
 
-local now = tonumber(ARGV[1])
+now = tonumber(ARGV[1])
 if now == 0 then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
 local kind, _, id, cost, x, y, z, charged_at = unpack_('<BBc8ddddd', ARGV[2])
-local subject = open_subject(KEYS[1])
-local r = record(subject, id, now)
+local r = read_record(1, id)
 if not r[1] then return 0 end
 local at, a, b = as_own(kind, r[1], r[2], r[3])
 
@@ -54,15 +53,15 @@ else
   a = log.used - cost
   if #kept == 0 then
     call('DEL', KEYS[2])
-    r[1], r.changed = nil, true
-    write_subject(subject, now)
+    r[1], r[7] = false, true
+    write_back(1, r)
     return 1
   end
   local px = call('PTTL', KEYS[2])
   call('SET', KEYS[2], pack('<dd', log.base, 0) .. table.concat(kept), 'PX', max(px, 1000))
   b = LOG
 end
-r[1], r[2], r[3], r.changed = at, a, b, true
+r[1], r[2], r[3], r[7] = at, a, b, true
 r[4] = forget_at(at, kind == SLIDING_LOG and at + y or empty_at(kind, at, a, b, x, y, z))
-write_subject(subject, now)
+write_back(1, r)
 return 1

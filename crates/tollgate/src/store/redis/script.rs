@@ -31,8 +31,8 @@ impl Scripts {
     }
 
     fn changed_by(change: impl Fn(&str) -> String) -> Self {
-        let arithmetic = include_str!("arithmetic.lua");
-        let script = |code: &str| Script::new(change(&format!("{arithmetic}{code}")));
+        let shared = concat!(include_str!("arithmetic.lua"), include_str!("subject.lua"));
+        let script = |code: &str| Script::new(change(&format!("{shared}{code}")));
         Self {
             take: script(include_str!("take.lua")),
             refund: script(include_str!("refund.lua")),

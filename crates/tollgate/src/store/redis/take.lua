@@ -11,102 +11,205 @@
 --          (BB: fit, charged; ddd: when it fits or may go, what remains, when it is full)
 
 local sent, tolerance, charging, blob = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4]
-local now = sent
+now = sent
 if sent == 0 or tolerance >= 0 then
   local time = call('TIME')
   local own = time[1] * 1000000 + time[2]
   if sent == 0 or sent > own or own - sent > tolerance then now = own end
 end
 
-local subjects, replies, position = {}, { pack('<d', now) }, 1
-local length = #blob
+local replies, said, position, length = { pack('<d', now) }, 1, 1, #blob
 
--- One charge of the request under way, as it was looked at.
-local function look_at(charge, cost)
-  local r = charge.record
-  local kind, x, y, z = charge.kind, charge.x, charge.y, charge.z
-  local at, a, b = as_own(kind, r[1], r[2], r[3])
-  if kind == SLIDING_LOG then
-    charge.log = open_log(KEYS[charge.log_key], at, a, r[3] == LOG and LOG or 0)
-    charge.fit, charge.time, charge.remaining = look_at_log(charge.log, now, cost, x, y)
-    charge.empty = charge.log.count > 0 and at + y or 0
-  else
-    charge.fit, charge.time, charge.remaining, charge.at, charge.a, charge.b = look(kind, at, a, b, now, cost, x, y, z)
-    charge.empty = empty_at(kind, at, a, b, x, y, z)
+-- The charges of the request under way, a list per field; used again by the next request.
+local rs, log_keys, kinds, shadows, costs, xs, ys, zs = {}, {}, {}, {}, {}, {}, {}, {}
+local fits, times, lefts, ats, as, bs, logs, empties = {}, {}, {}, {}, {}, {}, {}, {}
+
+local function look_at(i, cost)
+  local r, kind, x, y, z = rs[i], kinds[i], xs[i], ys[i], zs[i]
+  local at, a, b = r[1], r[2], r[3]
+  if kind == TOKEN_BUCKET and (not at or b == LEVEL) then
+    -- As `look`, in line, as that is most of all.
+    local room, remaining = z * UTOK, z
+    if not at then
+      at, a = 0, 0
+    end
+    if a == 0 then
+      if now > at then at = now end
+    else
+      local elapsed, part = now - at, 0
+      if elapsed < 0 then elapsed = 0 end
+      local steps, top = elapsed, room
+      if y ~= 1 then
+        steps = elapsed / y
+        steps = steps - steps % 1
+        part = (elapsed - steps * y) * x / y
+        part = part - part % 1
+        local most = (y - 1) * x / y
+        top = room + most - most % 1
+      end
+      if a > top then a = top end
+      local gone = steps * x
+      if a <= gone + part then
+        if now > at then at = now end
+        a = 0
+      else
+        at, a = at + steps * y, a - gone
+        remaining = room + part - a
+        if remaining < 0 then remaining = 0 end
+        remaining = remaining / UTOK
+        remaining = remaining - remaining % 1
+      end
+    end
+    ats[i], as[i], bs[i], lefts[i] = at, a, LEVEL, remaining
+    if cost <= remaining or cost == 0 then
+      fits[i], times[i] = NOW, 0
+    elseif cost > z then
+      fits[i], times[i] = NEVER, 0
+    else
+      fits[i], times[i] = LATER, at + us_to_drain(max(a - (z - cost) * UTOK, 0), x, y)
+    end
+    return
   end
-  if cost == 0 then charge.fit = NOW end
+  at, a, b = as_own(kind, at, a, b)
+  if kind == SLIDING_LOG then
+    local log = open_log(KEYS[log_keys[i]], at, a, r[1] and r[3] == LOG and LOG or 0)
+    logs[i], ats[i] = log, at
+    fits[i], times[i], lefts[i] = look_at_log(log, now, cost, x, y)
+  else
+    fits[i], times[i], lefts[i], ats[i], as[i], bs[i] = look(kind, at, a, b, now, cost, x, y, z)
+  end
+  if cost == 0 then fits[i] = NOW end
 end
 
--- Adds the cost to what was looked at.
-local function charge_it(charge)
-  local r, cost, kind = charge.record, charge.cost, charge.kind
-  if kind == SLIDING_LOG then
-    local px = floor((max(now, charge.log.last) + charge.y - now) / 1000) + 1000
-    r[1], r[2], r[3], r[4] = charge_log(charge.log, now, cost, charge.y, px)
-    charge.empty = r[1] + charge.y
-  else
-    r[1], r[2], r[3] = charge.at, charge.a + cost * (kind <= LEAKY_BUCKET and UTOK or 1), charge.b
-    charge.empty = empty_at(kind, r[1], r[2], r[3], charge.x, charge.y, charge.z)
-    r[4] = forget_at(r[1], charge.empty)
+-- From when on the bucket says nothing, if it is not charged.
+local function empty_of(i)
+  local r, kind = rs[i], kinds[i]
+  local at, a, b = as_own(kind, r[1], r[2], r[3])
+  if kind == SLIDING_LOG then return logs[i].count > 0 and at + ys[i] or 0 end
+  return empty_at(kind, at, a, b, xs[i], ys[i], zs[i])
+end
+
+-- Adds the cost to what was looked at. Returns from when on it says nothing.
+local function charge_it(i)
+  local r, cost, kind, x, y = rs[i], costs[i], kinds[i], xs[i], ys[i]
+  r[7] = true
+  lefts[i] = lefts[i] - cost
+  if kind == TOKEN_BUCKET then
+    local at, a, top = ats[i], as[i] + cost * UTOK, zs[i] * UTOK
+    r[1], r[2], r[3] = at, a, LEVEL
+    local wait
+    if y == 1 then
+      if a > top then a = top end
+      wait = a / x
+      local part = wait % 1
+      if part > 0 then wait = wait - part + 1 end
+    else
+      local most = (y - 1) * x / y
+      top = top + most - most % 1
+      if a > top then a = top end
+      local whole = a / x
+      whole = whole - whole % 1
+      wait = whole * y + ceil_div((a - whole * x) * y, x)
+    end
+    if wait > CENTURY then wait = CENTURY end
+    r[4] = at + wait
+    r[9] = true
+    return at + wait
+  elseif kind == SLIDING_LOG then
+    local log = logs[i]
+    local px = floor((max(now, log.last) + y - now) / 1000) + 1000
+    r[1], r[2], r[3], r[4] = charge_log(log, now, cost, y, px)
+    r[9] = false
+    return r[1] + y
   end
-  r.changed = true
-  charge.remaining = charge.remaining - cost
-  charge.subject.dirty = true
+  local at, a, b = ats[i], as[i] + cost * (kind == LEAKY_BUCKET and UTOK or 1), bs[i]
+  r[1], r[2], r[3] = at, a, b
+  local empty = empty_at(kind, at, a, b, x, y, zs[i])
+  r[4], r[9] = empty, true
+  return empty
+end
+
+-- `e` is rounded only once, when it is needed.
+local function rounded(r)
+  if r[9] then
+    r[4], r[9] = forget_at(r[1], r[4]), false
+  end
+  return r[4]
 end
 
 while position <= length do
   local count
   count, position = unpack_('<B', blob, position)
-  local charges, admitted, meet = {}, true, false
+  local admitted, meet = true, false
   for i = 1, count do
-    local c = {}
-    local key
-    key, c.log_key, c.kind, c.shadow, c.id, c.cost, c.x, c.y, c.z, position = unpack_('<HHBBc8dddd', blob, position)
-    local subject = subjects[key]
-    if not subject then
-      subject = open_subject(KEYS[key])
-      subjects[key] = subject
-    end
-    c.subject, c.record = subject, record(subject, c.id, now)
-    charges[i] = c
+    local key, id
+    key, log_keys[i], kinds[i], shadows[i], id, costs[i], xs[i], ys[i], zs[i], position =
+      unpack_('<HHBBc8dddd', blob, position)
+    local r = records[key]
+    while r and r[5] ~= id do r = r[8] end
+    r = r or read_record(key, id)
+    rs[i] = r
     -- Those before it on the same bucket must fit as well; a shadow never stands in the way of what decides.
-    local cost = c.cost
+    local cost, shadow = costs[i], shadows[i]
     for j = 1, i - 1 do
-      local before = charges[j]
-      if before.record == c.record then
+      if rs[j] == r then
         meet = true
-        if c.cost > 0 and (c.shadow == 1 or before.shadow == 0) then cost = cost + before.cost end
+        if costs[i] > 0 and (shadow == 1 or shadows[j] == 0) then cost = cost + costs[j] end
       end
     end
-    look_at(c, cost)
-    if c.shadow == 0 and c.fit >= LATER then admitted = false end
+    look_at(i, cost)
+    if shadow == 0 and fits[i] >= LATER then admitted = false end
   end
-  replies[#replies + 1] = pack('<B', admitted and 1 or 0)
+  if meet then
+    -- As it was before any of them was charged.
+    for i = 1, count do empties[i] = empty_of(i) end
+  end
   for i = 1, count do
-    local c = charges[i]
-    local charged = 0
+    local charged, empty, r = 0, nil, rs[i]
+    local fit, time = fits[i], times[i]
     if charging then
-      local passes = admitted and c.fit <= QUEUED
+      local passes = admitted and fit <= QUEUED
       if passes and meet then
-        local fit, time = c.fit, c.time
-        look_at(c, c.cost)
-        c.fit, c.time = fit, time
+        look_at(i, costs[i])
+        empties[i] = empty_of(i)
       end
-      if passes and c.cost > 0 then
-        charge_it(c)
+      if passes and costs[i] > 0 then
+        empty = charge_it(i)
         charged = 1
-      elseif c.record[1] and c.empty > c.record[4] then
-        -- The limit has become a slower one since: not to be forgotten before.
-        c.record[4] = forget_at(c.record[1], c.empty)
-        c.record.changed = true
-        c.subject.dirty = true
+      else
+        empty = meet and empties[i] or empty_of(i)
+        if r[1] and empty > rounded(r) then
+          -- The limit has become a slower one since: not to be forgotten before.
+          r[4] = forget_at(r[1], empty)
+          r[7] = true
+        end
       end
+    else
+      empty = meet and empties[i] or empty_of(i)
     end
-    replies[#replies + 1] = pack('<BBddd', c.fit, charged, c.time, c.remaining, max(c.empty, now))
+    if empty < now then empty = now end
+    said = said + 1
+    if i == 1 then
+      replies[said] = pack('<BBBddd', admitted and 1 or 0, fit, charged, time, lefts[i], empty)
+    else
+      replies[said] = pack('<BBddd', fit, charged, time, lefts[i], empty)
+    end
+  end
+  if count == 0 then
+    said = said + 1
+    replies[said] = pack('<B', 1)
   end
 end
 
-for _, subject in pairs(subjects) do
-  if subject.dirty then write_subject(subject, now) end
+for key, first in pairs(records) do
+  local r, dirty = first, false
+  while r do
+    if r[7] then
+      dirty = true
+      rounded(r)
+    end
+    r = r[8]
+  end
+  if dirty then write_back(key, first) end
 end
 return table.concat(replies)
