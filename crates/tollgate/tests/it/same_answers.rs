@@ -111,7 +111,11 @@ pub(crate) fn compare_with(
     operations: usize,
 ) {
     let memory = memory(&clock);
-    let mut runner = TestRunner::new(Config::default());
+    // Of a million limits many are refused, and drawn again.
+    let mut runner = TestRunner::new(Config {
+        max_local_rejects: u32::MAX,
+        ..Config::default()
+    });
     let operation = operation(algorithm);
     let mut world = World::new(clock);
     for n in 0..operations {
