@@ -90,6 +90,19 @@ impl Scene {
         &self.seen[from..]
     }
 
+    /// Goes on while the store is in trouble: within a second it is not asked any more.
+    fn goes_on_without_the_store(&mut self) {
+        let from = Instant::now();
+        let seen = self.go_on_for(Duration::from_millis(1_500));
+        // What was on its way when it began may still be the store's word; from a second on nothing is.
+        let mut late = (seen.iter())
+            .filter(|seen| seen.began > from + Duration::from_secs(1))
+            .peekable();
+        assert!(late.peek().is_some());
+        assert!(late.all(|seen| seen.source == Source::Local));
+        assert!(self.breaker_opened() >= 1);
+    }
+
     /// Goes on until the store decides again; says what was seen on the way.
     fn go_on_until_the_store_is_back(&mut self) {
         let patience = Instant::now() + OPEN_FOR + Duration::from_secs(20);
@@ -188,15 +201,7 @@ fn through(
             .all(by_store)
     );
     trouble(server);
-    let from = Instant::now();
-    let seen = scene.go_on_for(Duration::from_millis(1_500));
-    // What was on its way when it began may still be the store's word; from a second on nothing is.
-    let late = seen
-        .iter()
-        .filter(|seen| seen.began > from + Duration::from_secs(1));
-    assert!(late.clone().count() > 0);
-    assert!(late.clone().all(|seen| seen.source == Source::Local));
-    assert!(scene.breaker_opened() >= 1);
+    scene.goes_on_without_the_store();
     mend(server);
     scene.go_on_until_the_store_is_back();
     scene.admitted_no_more_than(bound);
@@ -353,8 +358,7 @@ fn cluster_node_stopped_under_load() {
     let (clustered, slot, mut scene) = on(Clustered::start());
     let owner = clustered.owner_of(slot);
     send_signal(owner, "-STOP");
-    let seen = scene.go_on_for(Duration::from_millis(1_500));
-    assert_eq!(seen.last().map(|seen| seen.source), Some(Source::Local));
+    scene.goes_on_without_the_store();
     send_signal(owner, "-CONT");
     scene.go_on_until_the_store_is_back();
     scene.admitted_no_more_than(STORE_AND_LOCAL);
@@ -392,8 +396,7 @@ fn live_resharding_under_load() {
 fn clusterdown() {
     let (clustered, slot, mut scene) = on(Clustered::start());
     clustered.without_slot(slot, || {
-        let seen = scene.go_on_for(Duration::from_millis(1_500));
-        assert_eq!(seen.last().map(|seen| seen.source), Some(Source::Local));
+        scene.goes_on_without_the_store();
     });
     scene.go_on_until_the_store_is_back();
     // A node drops the keys of a slot that is taken from it.
@@ -415,13 +418,7 @@ fn through_a_wire(wire: Wire) {
             .all(by_store)
     );
     proxy.becomes(wire);
-    let from = Instant::now();
-    let seen = scene.go_on_for(Duration::from_millis(1_500));
-    let late = seen
-        .iter()
-        .filter(|seen| seen.began > from + Duration::from_secs(1));
-    assert!(late.clone().count() > 0);
-    assert!(late.clone().all(|seen| seen.source == Source::Local));
+    scene.goes_on_without_the_store();
     proxy.becomes(Wire::Good);
     scene.go_on_until_the_store_is_back();
     scene.admitted_no_more_than(bound);
