@@ -233,7 +233,8 @@ impl Decision {
         self.tiers().get(self.bound as usize)
     }
 
-    /// All tiers, in the order of the rules, shadows included.
+    /// All tiers, in the order of the rules, shadows included. Of a denial that was [remembered](Source::Remembered), only the
+    /// tier that denied: the others were not asked.
     #[must_use]
     pub fn tiers(&self) -> &[Tier] {
         match &self.tiers {

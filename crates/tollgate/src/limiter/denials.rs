@@ -51,7 +51,9 @@ impl Denials {
         let recall = |(i, charge): (usize, &Charge<'_>)| {
             let key = self.key(&charge.bucket);
             let known = *self.shard(key).lock().get(&key)?;
-            let holds = known.limit == *charge.limit && known.cost <= charge.cost;
+            // What never fits is another answer.
+            let could_fit = charge.cost <= charge.limit.capacity();
+            let holds = known.limit == *charge.limit && known.cost <= charge.cost && could_fit;
             let left = known.until.checked_duration_since(now)?;
             (holds && !left.is_zero()).then(|| (i, known.outcome.with(left)))
         };

@@ -116,7 +116,6 @@ impl SharedLimiter {
 
     /// What was decided without the store is given back to this process's own buckets.
     pub(super) async fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) {
-        let share = |limit: &Limit| self.share(limit);
         for charge in charges {
             let mut tiers = decision.tiers().iter();
             let Some(tier) = tiers.find(|tier| tier.rule() == charge.bucket.rule()) else {
@@ -127,7 +126,7 @@ impl SharedLimiter {
             }
             let is_local = decision.source() == Source::Local;
             let limit = if is_local {
-                share(charge.limit)
+                self.share(charge.limit)
             } else {
                 *charge.limit
             };

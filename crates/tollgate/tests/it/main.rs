@@ -8,6 +8,7 @@
 //! - `faults`: what a limiter does while its Redis is in trouble.
 //! - `planted`: the usual bugs, put into our own scripts, are found.
 //! - `processes`: several processes on one Redis.
+//! - `shared`: a limiter over Redis: remembered denials, and each rule's policy.
 //! - `same_answers`: memory and Redis asked the same, one by one.
 //! - `regressions`: bugs seen elsewhere, by name.
 
@@ -36,4 +37,6 @@ mod regressions;
 mod same_answers;
 #[cfg(feature = "redis")]
 mod server;
+#[cfg(feature = "redis")]
+mod shared;
 mod support;

@@ -53,21 +53,10 @@ impl MemoryStore {
         }
     }
 
-    /// [`take`](crate::store::Store::take) from one bucket, for those who need no future to wait on.
+    /// [`take`](crate::store::Store::take) from one bucket: most of all checks. The answer is made at the end of each way, so
+    /// that on the usual one the outcome never leaves the registers.
     #[inline(always)]
     pub(crate) fn take_one<A>(&self, charge: &Charge<'_>, answer: impl Fn(Outcome) -> A) -> A {
-        self.visit_one(charge, true, answer)
-    }
-
-    /// One bucket: most of all checks. The answer is made at the end of each way, so that on the usual one the
-    /// outcome never leaves the registers.
-    #[inline(always)]
-    fn visit_one<A>(
-        &self,
-        charge: &Charge<'_>,
-        charging: bool,
-        answer: impl Fn(Outcome) -> A,
-    ) -> A {
         let fingerprint = self.fingerprint(&charge.bucket);
         let now_us = self.clock.now_us();
         let claim = match charge.bucket.is_everybodys() {
@@ -75,72 +64,51 @@ impl MemoryStore {
             false => self.own.hold(fingerprint),
         };
         let Some(claim) = claim else {
-            return self.visit_new(charge, fingerprint, charging, answer);
+            return self.take_new(charge, fingerprint, answer);
         };
         let mut held = Held::new(claim, self.logs_of(fingerprint));
         let now_us = self.not_before(&held, now_us);
         held.forget_past(now_us);
-        let ask = ask(charge, now_us, charging);
+        let ask = ask(charge, now_us, true);
         let Some(look) = held.take_token_bucket(&ask) else {
-            return self.visit_other(held, &ask, answer);
+            return self.take_other(held, &ask, answer);
         };
-        if charging {
-            held.keep();
-        }
+        held.keep();
         drop(held);
-        if charging {
-            self.clean_now_and_then(fingerprint, now_us);
-        }
+        self.clean_now_and_then(fingerprint, now_us);
         answer(Outcome::of(&look, false, now_us))
     }
 
-    /// A bucket of another algorithm.
+    /// From a bucket of another algorithm.
     #[inline(never)]
-    fn visit_other<A>(
-        &self,
-        mut held: Held<'_>,
-        ask: &Ask<'_>,
-        answer: impl Fn(Outcome) -> A,
-    ) -> A {
+    fn take_other<A>(&self, mut held: Held<'_>, ask: &Ask<'_>, answer: impl Fn(Outcome) -> A) -> A {
         let look = held.take(ask);
-        if ask.charging {
-            held.keep();
-        }
+        held.keep();
         let fingerprint = held.fingerprint();
         drop(held);
-        if ask.charging {
-            self.clean_now_and_then(fingerprint, ask.now_us);
-        }
+        self.clean_now_and_then(fingerprint, ask.now_us);
         answer(Outcome::of(&look, false, ask.now_us))
     }
 
-    /// A bucket of a key that is not here.
+    /// From a bucket of a key that is not here.
     #[cold]
-    fn visit_new<A>(
-        &self,
-        charge: &Charge<'_>,
-        own: u64,
-        charging: bool,
-        answer: impl Fn(Outcome) -> A,
-    ) -> A {
+    fn take_new<A>(&self, charge: &Charge<'_>, own: u64, answer: impl Fn(Outcome) -> A) -> A {
         loop {
             let mut stop = Stop::new(0, charge, own);
-            self.settle(&mut stop, charge, charging);
+            self.settle(&mut stop, charge, true);
             let Some(place) = stop.place else {
-                let ask = ask(charge, self.clock.now_us(), charging);
+                let ask = ask(charge, self.clock.now_us(), true);
                 return answer(Outcome::of(&ask.of_nothing(), stop.shared, ask.now_us));
             };
             if let Some(claim) = self.table(stop.common).hold_at(place, stop.fingerprint) {
                 let mut held = Held::new(claim, self.logs_of(stop.fingerprint));
-                let ask = ask(charge, self.clock.now_us(), charging);
+                let ask = ask(charge, self.clock.now_us(), true);
                 held.forget_past(ask.now_us);
                 let look = held.take(&ask);
-                if charging {
-                    if !look.charged {
-                        held.forget_reservation();
-                    }
-                    held.keep();
+                if !look.charged {
+                    held.forget_reservation();
                 }
+                held.keep();
                 return answer(Outcome::of(&look, stop.shared, ask.now_us));
             }
         }

@@ -181,26 +181,25 @@ impl Flights {
         let mut queue = self.queue.lock();
         let now = Instant::now();
         let mut crew = Vec::new();
-        while let Some(next) = queue.waiting.front() {
-            let is_late = next.deadline <= now || next.answer.is_closed();
-            let goes_along = crew
-                .first()
-                .is_none_or(|first: &Waiting| first.charging == next.charging);
-            if !is_late && (!goes_along || crew.len() == MOST_PARCELS) {
+        while crew.len() < MOST_PARCELS
+            && let Some(next) = queue.waiting.pop_front()
+        {
+            if next.deadline <= now || next.answer.is_closed() {
+                continue;
+            }
+            let first = crew.first();
+            if first.is_some_and(|first: &Waiting| first.charging != next.charging) {
+                queue.waiting.push_front(next);
                 break;
             }
-            if let (false, Some(next)) = (is_late, queue.waiting.pop_front_if(|_| true)) {
-                crew.push(next);
-            } else if is_late {
-                queue.waiting.pop_front();
-            }
+            crew.push(next);
         }
         (!crew.is_empty()).then_some(crew)
     }
 
     async fn carry(&self, crew: Vec<Waiting>) {
         let charging = crew[0].charging;
-        // None of them waits longer than the last one.
+        // The last one's: the others stop waiting by themselves.
         let until = crew.iter().map(|one| one.deadline).max();
         let mut manifest = Manifest::default();
         crew.iter().for_each(|one| manifest.add(&one.parcel));
