@@ -1,7 +1,6 @@
 //! Which bucket: the rule that counts, and whom it counts for.
 
 use std::fmt;
-use std::hash::Hasher;
 
 use crate::name::Name;
 use crate::request::Request;
@@ -50,28 +49,24 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Feeds the text to a hasher, and says what the text alone does not: the dimension, and how long it is.
+    /// What the value alone does not say, as two words: the dimension, and how long the value is, if there is one; and what the
+    /// dimension is called, if it has a name of its own.
     #[inline(always)]
-    fn feed(&self, hasher: &mut impl Hasher) -> u64 {
-        let tag = match self.dimension {
-            Dimension::Client => 0,
-            Dimension::Ip => 1,
-            Dimension::Route => 2,
-            Dimension::Method => 3,
-            Dimension::Plan => 4,
-            Dimension::Attribute(name) => {
-                hasher.write_u64(name.address());
-                5
-            }
-            Dimension::Key => 6,
+    pub(crate) fn shape(&self) -> [u64; 2] {
+        let (tag, name) = match self.dimension {
+            Dimension::Client => (0, 0),
+            Dimension::Ip => (1, 0),
+            Dimension::Route => (2, 0),
+            Dimension::Method => (3, 0),
+            Dimension::Plan => (4, 0),
+            Dimension::Attribute(name) => (5, name.address()),
+            Dimension::Key => (6, 0),
         };
-        match self.value {
+        let form = match self.value {
             None => tag << 1,
-            Some(value) => {
-                hasher.write(value);
-                (value.len() as u64) << 4 | tag << 1 | 1
-            }
-        }
+            Some(value) => (value.len() as u64) << 4 | tag << 1 | 1,
+        };
+        [form, name]
     }
 }
 
@@ -124,17 +119,6 @@ impl<'a> Bucket<'a> {
     #[must_use]
     pub fn is_everybodys(&self) -> bool {
         self.per.is_empty()
-    }
-
-    /// Feeds the values to a hasher; what else tells the bucket from others comes back as two words: the rule, and the
-    /// shapes of the parts, so that no two lists of parts run into each other.
-    #[inline(always)]
-    pub(crate) fn feed(&self, hasher: &mut impl Hasher) -> [u64; 2] {
-        let mut shapes: u64 = 0;
-        for part in self.parts() {
-            shapes = shapes.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ part.feed(hasher);
-        }
-        [self.rule.address(), shapes]
     }
 
     /// The subject first, then the rest.

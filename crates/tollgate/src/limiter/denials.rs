@@ -4,7 +4,7 @@
 //! drains. So the answer is exact, and a caller who goes on and on costs the store nothing.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -101,9 +101,12 @@ impl Denials {
 
     fn key(&self, bucket: &Bucket<'_>) -> u64 {
         let mut hasher = self.secret.build_hasher();
-        let words = bucket.feed(&mut hasher);
-        std::hash::Hash::hash(&words, &mut hasher);
-        std::hash::Hasher::finish(&hasher)
+        bucket.rule().hash(&mut hasher);
+        for part in bucket.parts() {
+            part.shape().hash(&mut hasher);
+            hasher.write(part.value.unwrap_or_default());
+        }
+        hasher.finish()
     }
 
     fn shard(&self, key: u64) -> &Mutex<HashMap<u64, Denial>> {

@@ -5,6 +5,7 @@
 //! they lie, so two requests never wait for each other in a circle; those that many keys meet in have a table of
 //! their own and come last, so they are held for the shortest time.
 
+mod few;
 mod held;
 mod logs;
 mod patience;
@@ -151,9 +152,34 @@ impl MemoryStore {
 
     #[inline]
     fn fingerprint(&self, bucket: &Bucket<'_>) -> u64 {
-        let mut hasher = (&self.seed).build_hasher();
-        let [rule, shapes] = bucket.feed(&mut hasher);
-        slot::fingerprint(self.seed.fold(hasher.finish() ^ rule, shapes))
+        self.fingerprint_of_next(bucket, &mut None)
+    }
+
+    /// The fingerprint of one of several buckets. They mostly begin with the same value, which then is hashed once: `subject`
+    /// keeps it from one to the next.
+    #[inline(always)]
+    fn fingerprint_of_next<'a>(
+        &self,
+        bucket: &Bucket<'a>,
+        subject: &mut Option<(&'a [u8], u64)>,
+    ) -> u64 {
+        let rule = bucket.rule().address();
+        let mut parts = bucket.parts();
+        let Some(first) = parts.next() else {
+            return slot::fingerprint(self.seed.fold(rule, 0));
+        };
+        let value = first.value.unwrap_or_default();
+        let hashed = match *subject {
+            Some((known, hashed)) if std::ptr::eq(known, value) => hashed,
+            _ => self.seed.hash(value),
+        };
+        *subject = Some((value, hashed));
+        let mut hash = self.seed.join(rule, hashed, first.shape());
+        for part in parts {
+            let hashed = self.seed.hash(part.value.unwrap_or_default());
+            hash = self.seed.join(hash, hashed, part.shape());
+        }
+        slot::fingerprint(hash)
     }
 
     /// The bucket that keys of a rule share when the store is full: one per stripe and order of magnitude of
@@ -269,7 +295,20 @@ impl Seed {
         }
     }
 
-    /// The last round: all bits of both words reach all bits of the hash.
+    #[inline(always)]
+    fn hash(&self, value: &[u8]) -> u64 {
+        let mut hasher = self.build_hasher();
+        hasher.write(value);
+        hasher.finish()
+    }
+
+    /// The hash of some parts and one more.
+    #[inline(always)]
+    fn join(&self, parts: u64, value: u64, [form, name]: [u64; 2]) -> u64 {
+        self.fold(parts ^ value, form ^ name.rotate_left(32))
+    }
+
+    /// All bits of both words reach all bits of the result.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
     fn fold(&self, a: u64, b: u64) -> u64 {

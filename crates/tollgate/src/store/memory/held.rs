@@ -95,10 +95,9 @@ impl<'a> Held<'a> {
         limit.algorithm() != Algorithm::SlidingLog && self.record.log_place().is_none()
     }
 
-    /// When it was last charged, or a little before.
     #[inline]
-    pub(super) fn at_us(&self) -> u64 {
-        self.record.at_us()
+    pub(super) fn record(&self) -> &Record {
+        &self.record
     }
 
     pub(super) fn fingerprint(&self) -> u64 {

@@ -77,6 +77,16 @@ impl<'a> Claim<'a> {
         }
     }
 
+    /// `None` if somebody holds the slot, or it is not this key's (any more).
+    #[inline]
+    pub(super) fn try_for(slot: &'a Slot, fingerprint: u64) -> Option<Self> {
+        let held = fingerprint | HELD;
+        slot[0]
+            .compare_exchange(fingerprint, held, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+            .then(|| Self { slot, fingerprint })
+    }
+
     pub(super) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

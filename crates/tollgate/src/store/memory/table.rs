@@ -77,9 +77,13 @@ struct Line<T>(T);
 
 /// Where a key lies. Places are held in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
-    chunk: u32,
-    slot: u32,
+pub(super) struct Place(usize);
+
+impl Place {
+    #[inline]
+    fn new(chunk: u32, slot: u32) -> Self {
+        Self(chunk as usize * SLOTS + slot as usize)
+    }
 }
 
 impl Table {
@@ -140,7 +144,7 @@ impl Table {
         let slots = &self.chunks[chunk as usize];
         for slot in from_home(fingerprint) {
             match slot::owner(&slots[slot as usize % SLOTS]) {
-                owner if owner == fingerprint => return Some(Place { chunk, slot }),
+                owner if owner == fingerprint => return Some(Place::new(chunk, slot)),
                 0 => return None,
                 _ => {}
             }
@@ -148,19 +152,29 @@ impl Table {
         None
     }
 
-    /// Reads where a key would be, and what is read is not to be looked at: only so that it is near when it is wanted.
+    /// Where a key lies at best.
     #[inline]
-    pub(super) fn touch(&self, fingerprint: u64) -> u64 {
-        let slots = &self.chunks[self.chunk_of(fingerprint) as usize];
-        let home = from_home(fingerprint).next().unwrap_or(0);
-        slot::owner(&slots[home as usize % SLOTS])
+    pub(super) fn home(&self, fingerprint: u64) -> Place {
+        let slot = from_home(fingerprint).next().unwrap_or(0);
+        Place::new(self.chunk_of(fingerprint), slot)
+    }
+
+    /// Whether a key lies at this place.
+    #[inline]
+    pub(super) fn lies_at(&self, place: Place, fingerprint: u64) -> bool {
+        slot::owner(&self.chunks.as_flattened()[place.0]) == fingerprint
     }
 
     /// Waits until nobody else holds this place; `None` if the key does not lie there any more.
     #[inline]
     pub(super) fn hold_at(&self, place: Place, fingerprint: u64) -> Option<Claim<'_>> {
-        let slot = &self.chunks[place.chunk as usize][place.slot as usize % SLOTS];
-        Claim::wait_for(slot, fingerprint)
+        Claim::wait_for(&self.chunks.as_flattened()[place.0], fingerprint)
+    }
+
+    /// Holds this place if nobody else does, and the key lies there.
+    #[inline]
+    pub(super) fn try_hold_at(&self, place: Place, fingerprint: u64) -> Option<Claim<'_>> {
+        Claim::try_for(&self.chunks.as_flattened()[place.0], fingerprint)
     }
 
     /// Finds a key and waits until nobody else holds it; `None` if it is not there, or was not for a moment.
@@ -178,9 +192,7 @@ impl Table {
     /// it would pass its cache line between cores once more.
     #[inline]
     pub(super) fn hold_contended(&self, fingerprint: u64) -> Option<Claim<'_>> {
-        let chunk = self.chunk_of(fingerprint);
-        let slot = from_home(fingerprint).next().unwrap_or(0);
-        self.hold_at(Place { chunk, slot }, fingerprint)
+        self.hold_at(self.home(fingerprint), fingerprint)
             .or_else(|| self.hold(fingerprint))
     }
 
@@ -366,7 +378,7 @@ impl Table {
         slot::fill(&slots[slot as usize % SLOTS], fingerprint, record);
         plan.used[chunk as usize].keys += 1;
         self.count_keys(|keys| keys + 1);
-        Some(Place { chunk, slot })
+        Some(Place::new(chunk, slot))
     }
 
     /// Only under the lock, so nobody counts at the same time; an atomic for those who read.

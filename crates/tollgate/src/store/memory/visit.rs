@@ -1,11 +1,11 @@
 //! The walk of a request through the memory store: hold, look, charge all or none.
 
-use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
 use smallvec::smallvec;
 
 use super::held::{Ask, Held};
+use super::record::Record;
 use super::table::{Place, Table};
 use super::{MOST_SHARED, MemoryStore};
 use crate::algorithm::Look;
@@ -25,8 +25,6 @@ struct Stop {
     fingerprint: u64,
     /// Where it lies; none for a key that is only looked at and not there.
     place: Option<Place>,
-    /// Whether it is only looked for when it is taken hold of, as everybody's bucket is never at rest.
-    late: bool,
     /// Whether it is in the table of the buckets that many keys meet in.
     common: bool,
     /// Whether the bucket stands for many keys, as the store is full.
@@ -67,7 +65,7 @@ impl MemoryStore {
             return self.take_new(charge, fingerprint, answer);
         };
         let mut held = Held::new(claim, self.logs_of(fingerprint));
-        let now_us = self.not_before(&held, now_us);
+        let now_us = self.not_before(held.record(), now_us);
         held.forget_past(now_us);
         let ask = ask(charge, now_us, true);
         let Some(look) = held.take_token_bucket(&ask) else {
@@ -122,6 +120,28 @@ impl MemoryStore {
         outcomes: &mut [O],
         charging: bool,
     ) -> (bool, u64) {
+        let few = match charges.len() {
+            2 if charging => charges
+                .first_chunk::<2>()
+                .map(|two| self.take_few(two, outcomes)),
+            3 if charging => charges
+                .first_chunk::<3>()
+                .map(|three| self.take_few(three, outcomes)),
+            4 if charging => charges
+                .first_chunk::<4>()
+                .map(|four| self.take_few(four, outcomes)),
+            _ => None,
+        };
+        few.flatten()
+            .unwrap_or_else(|| self.visit_in_general(charges, outcomes, charging))
+    }
+
+    pub(super) fn visit_in_general<O: AsMut<Outcome>>(
+        &self,
+        charges: &[Charge<'_>],
+        outcomes: &mut [O],
+        charging: bool,
+    ) -> (bool, u64) {
         match charges.len() {
             n @ ..=FEW => {
                 let mut stops = [Stop::NOWHERE; FEW];
@@ -138,35 +158,18 @@ impl MemoryStore {
         outcomes: &mut [O],
         charging: bool,
     ) -> (bool, u64) {
-        // Nothing depends on what is read here, so the waits for memory overlap. To look for one bucket after the other
-        // would be to wait for each.
-        let mut read = 0;
         for (nth, (stop, charge)) in stops.iter_mut().zip(charges).enumerate() {
             *stop = Stop::new(nth, charge, self.fingerprint(&charge.bucket));
-            if !stop.common {
-                read ^= self.own.touch(stop.fingerprint);
-            }
         }
-        black_box(read);
         let some_key = stops.first().map_or(0, |stop| stop.fingerprint);
-        // Several must be put in order before.
-        let mut can_be_late = stops.iter().filter(|stop| stop.common).count() == 1;
         loop {
             for stop in &mut *stops {
-                stop.late = stop.common && can_be_late;
-                if !stop.late {
-                    stop.place = self.table(stop.common).find(stop.fingerprint);
-                }
+                stop.place = self.table(stop.common).find(stop.fingerprint);
             }
             for stop in &mut *stops {
-                if stop.place.is_none() && !stop.late {
+                if stop.place.is_none() {
                     self.settle(stop, &charges[stop.nth], charging);
-                    can_be_late &= !stop.common;
                 }
-            }
-            if stops.iter().any(|stop| stop.late) && !can_be_late {
-                // A key of its own became a common one: now there are two.
-                continue;
             }
             sort(stops);
             let mut visit = Visit {
@@ -177,8 +180,7 @@ impl MemoryStore {
             };
             let passes = self.go_on(stops, &mut visit, true);
             let now_us = visit.now_us;
-            // If the table changed meanwhile, or everybody's is not there yet, another look.
-            can_be_late = false;
+            // If the table changed meanwhile, another look.
             if let Some(admitted) = passes {
                 if charging {
                     self.clean_now_and_then(some_key, now_us);
@@ -209,7 +211,6 @@ impl MemoryStore {
         let mut ask = ask(charge, visit.now_us, visit.charging && admitted);
         let claim = match stop.place {
             Some(place) => self.table(stop.common).hold_at(place, stop.fingerprint)?,
-            None if stop.late => self.common.hold_contended(stop.fingerprint)?,
             None => {
                 let look = ask.of_nothing();
                 *visit.outcome(stop) = Outcome::of(&look, stop.shared, ask.now_us);
@@ -221,7 +222,7 @@ impl MemoryStore {
             }
         };
         let mut held = Held::new(claim, self.logs_of(stop.fingerprint));
-        visit.now_us = self.not_before(&held, visit.now_us);
+        visit.now_us = self.not_before(held.record(), visit.now_us);
         held.forget_past(visit.now_us);
         ask.now_us = visit.now_us;
         let outcome = visit.outcome(stop);
@@ -261,7 +262,7 @@ impl MemoryStore {
             }
         };
         if let Some(held) = &mut held {
-            visit.now_us = self.not_before(held, visit.now_us);
+            visit.now_us = self.not_before(held.record(), visit.now_us);
             held.forget_past(visit.now_us);
         }
         let now_us = visit.now_us;
@@ -298,8 +299,8 @@ impl MemoryStore {
 
     /// The time, read again if somebody was here later: so the times on a bucket come in order.
     #[inline(always)]
-    fn not_before(&self, held: &Held<'_>, now_us: u64) -> u64 {
-        match held.at_us() > now_us {
+    pub(super) fn not_before(&self, record: &Record, now_us: u64) -> u64 {
+        match record.at_us() > now_us {
             true => self.clock.now_us(),
             false => now_us,
         }
@@ -353,7 +354,7 @@ impl MemoryStore {
     /// Sweeps a little, at about one take of many: by time and key, as a counter would be one more thing to pass between
     /// cores. Not while anything is held.
     #[inline]
-    fn clean_now_and_then(&self, fingerprint: u64, now_us: u64) {
+    pub(super) fn clean_now_and_then(&self, fingerprint: u64, now_us: u64) {
         let mixed = (now_us ^ fingerprint).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         if mixed >> (64 - SWEEP_BITS) == 0 {
             self.own.try_sweep(now_us, &self.forgetting());
@@ -402,7 +403,6 @@ impl Stop {
         nth: 0,
         fingerprint: 0,
         place: None,
-        late: false,
         common: false,
         shared: false,
     };
@@ -460,7 +460,7 @@ fn ask<'a>(charge: &Charge<'a>, now_us: u64, charging: bool) -> Ask<'a> {
 
 impl Outcome {
     #[inline(always)]
-    fn of(look: &Look, shared: bool, now_us: u64) -> Self {
+    pub(super) fn of(look: &Look, shared: bool, now_us: u64) -> Self {
         Self {
             fit: look.fit,
             remaining: look.remaining,
