@@ -38,7 +38,7 @@ pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Source, Tier, Verdict};
 pub use limit::{Algorithm, Limit, LimitError, Rate};
 #[cfg(feature = "redis")]
-pub use limiter::{BreakerConfig, SharedConfig, SharedStats};
+pub use limiter::{BreakerConfig, Instances, SharedConfig, SharedStats};
 pub use limiter::{Limiter, LocalLimiter, StoreError};
 pub use name::{Name, NameError};
 pub use request::Request;

@@ -4,12 +4,18 @@
 mod breaker;
 #[cfg(feature = "redis")]
 mod denials;
+#[cfg(feature = "redis")]
+mod heartbeat;
+#[cfg(feature = "redis")]
+mod instances;
 mod local;
 #[cfg(feature = "redis")]
 mod shared;
 
 #[cfg(feature = "redis")]
 pub use breaker::BreakerConfig;
+#[cfg(feature = "redis")]
+pub use instances::Instances;
 pub use local::LocalLimiter;
 #[cfg(feature = "redis")]
 pub use shared::{SharedConfig, SharedStats};
@@ -83,10 +89,11 @@ impl Limiter {
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// use tollgate::store::{RedisConfig, RedisStore};
-    /// use tollgate::{Limiter, SharedConfig};
+    /// use tollgate::{Instances, Limiter, SharedConfig};
     ///
     /// let store = RedisStore::open("redis://127.0.0.1:6379", RedisConfig::default())?;
-    /// let limiter = Limiter::over(store, SharedConfig { instances: 8, ..SharedConfig::default() });
+    /// let config = SharedConfig { instances: Instances::counted(), ..SharedConfig::default() };
+    /// let limiter = Limiter::over(store, config);
     /// let decision = limiter.check("client-7", &"10/s burst 50".parse()?, 1).await;
     /// println!("{:?}, by {:?}", decision.verdict(), decision.source());
     /// # Ok(())

@@ -185,7 +185,7 @@ impl RedisStore {
                 let nothing = self
                     .namespace
                     .address(&Bucket::of_key(b"tollgate examines this"));
-                if let Err(error) = self.flights_to(&nothing).reset(nothing).await {
+                if let Err(error) = self.flights_to(&nothing.key).reset(nothing).await {
                     warnings.extend(forbids(error)?);
                 }
                 Ok(warnings)
@@ -284,13 +284,19 @@ impl RedisStore {
 
     async fn refund_one(&self, refund: &Refund<'_>) -> Result<(), RedisError> {
         let address = self.namespace.address(&refund.bucket);
-        self.flights_to(&address).refund(refund, address).await
+        self.flights_to(&address.key).refund(refund, address).await
     }
 
-    fn flights_to(&self, address: &Address) -> Arc<Flights> {
+    /// Says that an instance lives for so long from now on, or has gone if that is nothing. Answers how many live.
+    pub(crate) async fn heartbeat(&self, id: u64, life: Duration) -> Result<u32, RedisError> {
+        let key = self.namespace.instances();
+        self.flights_to(&key).heartbeat(key, id, life).await
+    }
+
+    fn flights_to(&self, key: &str) -> Arc<Flights> {
         match &self.lines {
             Lines::One(flights) => Arc::clone(flights),
-            Lines::Cluster(slots) => slots.flights(cluster::slot_of(&address.key)),
+            Lines::Cluster(slots) => slots.flights(cluster::slot_of(key)),
         }
     }
 }
@@ -330,7 +336,7 @@ impl Store for RedisStore {
     async fn reset(&self, buckets: &[Bucket<'_>]) -> Result<(), RedisError> {
         for bucket in buckets {
             let address = self.namespace.address(bucket);
-            self.flights_to(&address).reset(address).await?;
+            self.flights_to(&address.key).reset(address).await?;
         }
         Ok(())
     }

@@ -284,6 +284,21 @@ impl Flights {
         done.map(drop)
     }
 
+    /// Says that an instance lives for so long from now on, or has gone if that is nothing. Answers how many live.
+    pub(super) async fn heartbeat(
+        &self,
+        key: String,
+        id: u64,
+        life: Duration,
+    ) -> Result<u32, RedisError> {
+        let (id, life) = (format!("{id:016x}"), life.as_millis().to_string());
+        // Nobody waits for it, so it gives up the connection only if that is surely of no use.
+        let until = Instant::now() + self.deadline.max(Duration::from_secs(1));
+        let args = [id.as_bytes(), life.as_bytes()];
+        let living: i64 = (self.call(&self.scripts.heartbeat, &[key], &args, until)).await?;
+        u32::try_from(living).map_err(|_| RedisError::Garbage)
+    }
+
     /// The time and how far it may be off, as the scripts take them.
     fn time(&self) -> (String, String) {
         match &self.clock {

@@ -38,6 +38,11 @@ impl Namespace {
         }
     }
 
+    /// Where the instances are listed that share the limits.
+    pub(super) fn instances(&self) -> String {
+        format!("{}:{{instances}}", self.prefix)
+    }
+
     /// The part in braces decides the slot in a cluster: all keys of a subject lie together.
     pub(super) fn address(&self, bucket: &Bucket<'_>) -> Address {
         let mut key = String::with_capacity(64);

@@ -18,6 +18,7 @@ pub(super) struct Scripts {
     pub(super) take: Script,
     pub(super) refund: Script,
     pub(super) reset: Script,
+    pub(super) heartbeat: Script,
 }
 
 impl Scripts {
@@ -37,6 +38,7 @@ impl Scripts {
             take: script(include_str!("take.lua")),
             refund: script(include_str!("refund.lua")),
             reset: script(include_str!("reset.lua")),
+            heartbeat: script(include_str!("heartbeat.lua")),
         }
     }
 
