@@ -27,6 +27,7 @@ mod nearest;
 mod request;
 mod rule;
 pub mod store;
+mod usage;
 
 // The examples in the README are tests.
 #[cfg(doctest)]
@@ -43,3 +44,4 @@ pub use limiter::{Limiter, LocalLimiter, StoreError};
 pub use name::{Name, NameError};
 pub use request::Request;
 pub use rule::{Mode, OnFailure, Rule, RuleSet, RuleSetError};
+pub use usage::{Usage, WhichBucket};

@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::breaker::{Breaker, BreakerConfig, Change};
 use super::denials::Denials;
 use super::heartbeat::Heartbeat;
+use super::inspection::inspect_store;
 use super::instances::{Count, Instances};
 use super::local::{Charges, charge};
 use crate::bucket::Bucket;
@@ -17,6 +18,7 @@ use crate::rule::{OnFailure, RuleSet};
 use crate::store::{
     Charge, Fit, MemoryStore, Outcome, RedisError, RedisStore, Refund, Store as _, Taken,
 };
+use crate::usage::Usage;
 
 /// How a limiter over a shared store behaves.
 #[derive(Clone, Copy, Debug)]
@@ -167,6 +169,11 @@ impl SharedLimiter {
                 }
             }
         }
+    }
+
+    /// What was used, as the store knows it.
+    pub(super) async fn inspect(&self, request: &Request<'_>) -> Result<Vec<Usage>, RedisError> {
+        inspect_store(&self.store, &self.rules, request).await
     }
 
     /// Forgets what was used. What cannot be reached cannot be forgotten: then this is an error.

@@ -21,12 +21,13 @@ pub use error::RedisError;
 pub use health::ServerWarning;
 
 use super::{Charge, Outcome, Refund, Store, Taken};
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Part};
 use crate::clock::Clock;
 use cluster::{Cluster, SLOTS};
 use connection::Connection;
 use flight::{Destination, Flights, Parcel};
-use key::{Address, Namespace};
+pub(crate) use key::Address;
+use key::Namespace;
 use script::Scripts;
 
 /// How a [`RedisStore`] is set up.
@@ -82,6 +83,14 @@ pub enum RedisClock {
 pub struct RedisStore {
     namespace: Arc<Namespace>,
     lines: Lines,
+}
+
+/// A bucket that was found in the store.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) address: Address,
+    /// From when on it says nothing, by the limit it was last looked at with.
+    pub(crate) until_us: u64,
 }
 
 /// Where requests go.
@@ -195,17 +204,53 @@ impl RedisStore {
 
     async fn visit(&self, charges: &[Charge<'_>], charging: bool) -> Result<Taken, RedisError> {
         let addresses = charges.iter().map(|c| self.namespace.address(&c.bucket));
+        (self.visit_at(charges, addresses.collect(), charging)).await
+    }
+
+    async fn visit_at(
+        &self,
+        charges: &[Charge<'_>],
+        addresses: Vec<Address>,
+        charging: bool,
+    ) -> Result<Taken, RedisError> {
         match &self.lines {
             Lines::One(flights) => {
-                let addressed: Vec<_> = charges.iter().zip(addresses).collect();
-                let parcel = Parcel::new(addressed.into_iter())?;
+                let parcel = Parcel::new(charges.iter().zip(addresses))?;
                 Flights::send(Arc::clone(flights), parcel, charging).await
             }
-            Lines::Cluster(slots) => {
-                let addresses: Vec<Address> = addresses.collect();
-                self.visit_slots(slots, charges, addresses, charging).await
-            }
+            Lines::Cluster(slots) => self.visit_slots(slots, charges, addresses, charging).await,
         }
+    }
+
+    /// Looks at what lies at these addresses, whatever the charges' own buckets are.
+    pub(crate) async fn look(
+        &self,
+        charges: &[Charge<'_>],
+        addresses: Vec<Address>,
+    ) -> Result<Taken, RedisError> {
+        self.visit_at(charges, addresses, false).await
+    }
+
+    /// Where a bucket lies.
+    pub(crate) fn address(&self, bucket: &Bucket<'_>) -> Address {
+        self.namespace.address(bucket)
+    }
+
+    /// What lies together under a subject; everybody's, if it is nobody.
+    pub(crate) async fn records(
+        &self,
+        subject: Option<Part<'_>>,
+    ) -> Result<Vec<Record>, RedisError> {
+        let key = self.namespace.subject(subject.as_ref());
+        let records = self.flights_to(&key).records(key.clone()).await?;
+        let record = |(id, until_us)| Record {
+            address: Address {
+                key: key.clone(),
+                id,
+            },
+            until_us,
+        };
+        Ok(records.into_iter().map(record).collect())
     }
 
     /// Each slot by itself, all at once; if one denies or fails, the others give back what they took.
