@@ -185,8 +185,7 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// When the store cannot be reached. It is asked also while [the breaker](crate::BreakerConfig) is open, and what was remembered does not
-    /// matter.
+    /// When the store cannot be reached. It is asked also while the breaker is open, and what was remembered does not matter.
     pub async fn inspect(&self, request: &Request<'_>) -> Result<Vec<Usage>, StoreError> {
         match &self.home {
             Home::Here(local) => Ok(local.inspect(request)),
