@@ -8,7 +8,7 @@ use tollgate::{Instances, Limiter, SharedConfig, Source};
 
 use crate::proxy::{Proxy, Wire};
 use crate::server::{Clustered, Guarded, Server};
-use crate::support::limit;
+use crate::support::{limit, one_of_each, run};
 
 /// Short enough not to wait for long, long enough that a busy machine misses no three of them.
 const EVERY: Duration = Duration::from_millis(250);
@@ -245,4 +245,26 @@ fn behind_sentinels_they_count_each_other_as_well() {
     let guarded = Guarded::start();
     let three = three_at(&guarded.url());
     three.into_iter().for_each(Instance::dies);
+}
+
+#[test]
+fn a_count_beyond_all_reason_leaves_room_for_one() {
+    let mut server = Server::start();
+    server.kill();
+    for count in [1_000_000, u32::MAX] {
+        let store = RedisStore::open(&server.url(), RedisConfig::default()).unwrap();
+        let config = SharedConfig {
+            instances: Instances::Fixed(count),
+            ..SharedConfig::default()
+        };
+        let limiter = Limiter::over(store, config);
+        let limits = one_of_each().into_iter().chain([limit("1/h burst 10")]);
+        for (i, limit) in limits.enumerate() {
+            let check = || run(limiter.check(format!("key-{i}"), &limit, 1));
+            assert!(check().allowed(), "{limit}");
+            // A window may just have ended.
+            let is_window = limit.rate().is_none();
+            assert!(!check().allowed() || is_window, "{limit}");
+        }
+    }
 }
