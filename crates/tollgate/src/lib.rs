@@ -27,6 +27,7 @@ mod nearest;
 mod request;
 mod rule;
 pub mod store;
+mod usage;
 
 // The examples in the README are tests.
 #[cfg(doctest)]
@@ -38,8 +39,9 @@ pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Source, Tier, Verdict};
 pub use limit::{Algorithm, Limit, LimitError, Rate};
 #[cfg(feature = "redis")]
-pub use limiter::{BreakerConfig, SharedConfig, SharedStats};
+pub use limiter::{BreakerConfig, Instances, SharedConfig, SharedStats};
 pub use limiter::{Limiter, LocalLimiter, StoreError};
 pub use name::{Name, NameError};
 pub use request::Request;
 pub use rule::{Mode, OnFailure, Rule, RuleSet, RuleSetError};
+pub use usage::{Usage, WhichBucket};

@@ -4,12 +4,19 @@
 mod breaker;
 #[cfg(feature = "redis")]
 mod denials;
+#[cfg(feature = "redis")]
+mod heartbeat;
+mod inspection;
+#[cfg(feature = "redis")]
+mod instances;
 mod local;
 #[cfg(feature = "redis")]
 mod shared;
 
 #[cfg(feature = "redis")]
 pub use breaker::BreakerConfig;
+#[cfg(feature = "redis")]
+pub use instances::Instances;
 pub use local::LocalLimiter;
 #[cfg(feature = "redis")]
 pub use shared::{SharedConfig, SharedStats};
@@ -19,6 +26,7 @@ use crate::limit::Limit;
 use crate::request::Request;
 use crate::rule::{Rule, RuleSetError};
 use crate::store::{MemoryConfig, MemoryStats};
+use crate::usage::Usage;
 
 #[cfg(feature = "redis")]
 use crate::{bucket::Bucket, rule::RuleSet, store::RedisStore};
@@ -83,10 +91,11 @@ impl Limiter {
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// use tollgate::store::{RedisConfig, RedisStore};
-    /// use tollgate::{Limiter, SharedConfig};
+    /// use tollgate::{Instances, Limiter, SharedConfig};
     ///
     /// let store = RedisStore::open("redis://127.0.0.1:6379", RedisConfig::default())?;
-    /// let limiter = Limiter::over(store, SharedConfig { instances: 8, ..SharedConfig::default() });
+    /// let config = SharedConfig { instances: Instances::counted(), ..SharedConfig::default() };
+    /// let limiter = Limiter::over(store, config);
     /// let decision = limiter.check("client-7", &"10/s burst 50".parse()?, 1).await;
     /// println!("{:?}, by {:?}", decision.verdict(), decision.source());
     /// # Ok(())
@@ -143,6 +152,45 @@ impl Limiter {
             Home::Here(local) => local.peek(request),
             #[cfg(feature = "redis")]
             Home::Shared(shared) => shared.decide(request, false).await,
+        }
+    }
+
+    /// Says what was used by those whom the request names, and changes nothing: for whoever looks after a client.
+    ///
+    /// First comes what [`decide`](Self::decide) would meet, used or not: the rules that count for somebody the request names, and
+    /// those for everybody. Over a shared store, whatever else was used of the same subjects follows: a request that names only a client
+    /// shows all its routes, and what a rule counted that is not there any more. In memory keys are known by their fingerprints
+    /// only, so there it is just what the request meets.
+    ///
+    /// What a rule counts by a client, an address or an attribute *behind* its subject lies elsewhere, and is shown only to a request that names it.
+    /// The figures of plans are those of the request's plan.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Dimension, Limiter, Request, Rule};
+    ///
+    /// let limiter = Limiter::in_memory().with_rules([
+    ///     Rule::new("client", "10/s burst 50".parse()?)?.per([Dimension::Client]),
+    /// ])?;
+    /// let request = Request::new().client("merchant_123");
+    /// limiter.decide(&request.clone().cost(20)).await;
+    /// for usage in limiter.inspect(&request).await? {
+    ///     println!("{:?}: {:?} used, full again in {:?}", usage.rule(), usage.used(), usage.reset_after());
+    ///     assert_eq!(usage.used(), Some(20));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// # assert!(matches!(std::pin::pin!(example()).poll(&mut context), std::task::Poll::Ready(Ok(()))));
+    /// ```
+    ///
+    /// # Errors
+    /// When the store cannot be reached. It is asked also while the breaker is open, and what was remembered does not matter.
+    pub async fn inspect(&self, request: &Request<'_>) -> Result<Vec<Usage>, StoreError> {
+        match &self.home {
+            Home::Here(local) => Ok(local.inspect(request)),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => shared.inspect(request).await.map_err(StoreError::new),
         }
     }
 

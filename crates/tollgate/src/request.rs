@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 
 use crate::bucket::Dimension;
+#[cfg(feature = "redis")]
+use crate::bucket::Part;
 use crate::name::Name;
 
 /// Who asks for what: the view of a request that rules are matched against.
@@ -118,6 +120,24 @@ impl<'a> Request<'a> {
 
     pub(crate) fn plan_name(&self) -> Option<&str> {
         self.plan
+    }
+
+    /// All it says of itself, each once.
+    #[cfg(feature = "redis")]
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        use Dimension::{Attribute, Client, Ip, Method, Plan, Route};
+        let attributes = self.attributes.iter().enumerate();
+        let first_said = attributes.filter(|(i, (name, _))| {
+            let mut before = self.attributes[..*i].iter();
+            !before.any(|(known, _)| known == name)
+        });
+        let others = first_said.map(|(_, (name, _))| Attribute(*name));
+        ([Client, Ip, Route, Method, Plan].into_iter().chain(others))
+            .map(|dimension| Part {
+                dimension,
+                value: self.value(dimension),
+            })
+            .filter(|part| part.value.is_some())
     }
 
     #[inline(always)]

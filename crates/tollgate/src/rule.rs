@@ -6,6 +6,8 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+#[cfg(feature = "redis")]
+pub(crate) use set::Family;
 pub use set::{RuleSet, RuleSetError};
 
 use crate::bucket::{Bucket, Dimension};
@@ -153,6 +155,28 @@ impl Rule {
             _ => &self.per,
         };
         said == per
+    }
+
+    /// Whether the request says whom this rule counts for in the first place. Everybody needs not be said.
+    pub(crate) fn has_subject_in(&self, request: &Request<'_>) -> bool {
+        let subject = self.per.first();
+        subject.is_none_or(|subject| request.value(*subject).is_some())
+    }
+
+    /// Whether the request says everything that this rule counts by.
+    pub(crate) fn is_named_by(&self, request: &Request<'_>) -> bool {
+        let mut per = self.per.iter();
+        per.all(|dimension| request.value(*dimension).is_some())
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn counts_by_plan(&self) -> bool {
+        self.per.contains(&Dimension::Plan)
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn plan_name(&self) -> Option<&str> {
+        self.plan.as_deref()
     }
 
     /// The bucket this request meets here.

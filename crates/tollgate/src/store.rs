@@ -14,6 +14,8 @@ use smallvec::SmallVec;
 pub use crate::algorithm::Fit;
 pub use memory::{MemoryConfig, MemoryStats, MemoryStore};
 #[cfg(feature = "redis")]
+pub(crate) use redis::{Address, Record};
+#[cfg(feature = "redis")]
 pub use redis::{RedisClock, RedisConfig, RedisError, RedisStore, ServerWarning};
 
 use crate::bucket::Bucket;

@@ -2,12 +2,14 @@
 
 use smallvec::SmallVec;
 
+use super::inspection::inspect_memory;
 use crate::bucket::Bucket;
 use crate::decision::{Decision, Source, Tier};
 use crate::limit::Limit;
 use crate::request::Request;
 use crate::rule::{Rule, RuleSet, RuleSetError};
 use crate::store::{Charge, MemoryConfig, MemoryStats, MemoryStore, Outcome, Refund};
+use crate::usage::Usage;
 
 /// A limiter for one process: it keeps usage in memory, and answers without waiting.
 ///
@@ -93,6 +95,25 @@ impl LocalLimiter {
     /// Says what [`decide`](Self::decide) would, and takes nothing.
     pub fn peek(&self, request: &Request<'_>) -> Decision {
         self.visit_all(&self.charges(request), false)
+    }
+
+    /// Says what was used by those whom the request names, and changes nothing: of each rule that counts for one of them or for
+    /// everybody, the bucket that the request meets. Other buckets cannot be shown, as keys are known by their fingerprints only.
+    ///
+    /// ```
+    /// use tollgate::{Dimension, LocalLimiter, Request, Rule};
+    ///
+    /// let limiter = LocalLimiter::new().with_rules([
+    ///     Rule::new("client", "10/s burst 50".parse()?)?.per([Dimension::Client]),
+    /// ])?;
+    /// let request = Request::new().client("merchant_123");
+    /// limiter.decide(&request.clone().cost(20));
+    /// assert_eq!(limiter.inspect(&request)[0].used(), Some(20));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn inspect(&self, request: &Request<'_>) -> Vec<Usage> {
+        inspect_memory(&self.store, &self.rules, request)
     }
 
     /// Gives back what a decision took, as far as it still counts: a caller who has gone frees its place. What took

@@ -1,10 +1,14 @@
 //! Rules and a store that several processes share, and what to do when it fails.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::breaker::{Breaker, BreakerConfig, Change};
 use super::denials::Denials;
+use super::heartbeat::Heartbeat;
+use super::inspection::inspect_store;
+use super::instances::{Count, Instances};
 use super::local::{Charges, charge};
 use crate::bucket::Bucket;
 use crate::decision::{Decision, Source, Tier};
@@ -14,13 +18,13 @@ use crate::rule::{OnFailure, RuleSet};
 use crate::store::{
     Charge, Fit, MemoryStore, Outcome, RedisError, RedisStore, Refund, Store as _, Taken,
 };
+use crate::usage::Usage;
 
 /// How a limiter over a shared store behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedConfig {
-    /// How many processes share the limits. While the store fails, each goes on with a part of them: the limit × 0.8
-    /// ÷ this. 1 by default.
-    pub instances: u32,
+    /// How many processes share the limits: each goes on with a part of them while the store fails. One by default.
+    pub instances: Instances,
     /// When to stop asking.
     pub breaker: BreakerConfig,
     /// How many denials to remember at the most; 100,000 by default, 0 remembers none.
@@ -30,7 +34,7 @@ pub struct SharedConfig {
 impl Default for SharedConfig {
     fn default() -> Self {
         Self {
-            instances: 1,
+            instances: Instances::default(),
             breaker: BreakerConfig::default(),
             remembered_denials: 100_000,
         }
@@ -51,6 +55,8 @@ pub struct SharedStats {
     pub breaker_opened: u64,
     /// Whether it is open now.
     pub breaker_is_open: bool,
+    /// How many processes share the limits, as this one takes it: what was said, or counted.
+    pub instances: u32,
 }
 
 /// Of a limit, this much is spent without the store, over all instances.
@@ -60,7 +66,9 @@ const CAREFUL: (u64, u64) = (8, 10);
 pub(super) struct SharedLimiter {
     store: RedisStore,
     rules: RuleSet,
-    instances: u64,
+    instances: Arc<Count>,
+    /// If they are counted.
+    heartbeat: Option<Heartbeat>,
     breaker: Breaker,
     denials: Denials,
     /// Where it goes on while the store fails.
@@ -72,10 +80,20 @@ pub(super) struct SharedLimiter {
 
 impl SharedLimiter {
     pub(super) fn new(store: RedisStore, config: SharedConfig) -> Self {
+        let instances = Arc::new(Count::new(config.instances));
+        let heartbeat = match config.instances {
+            Instances::Fixed(_) => None,
+            Instances::Counted { every, .. } => {
+                let heartbeat = Heartbeat::new(store.clone(), Arc::clone(&instances), every);
+                heartbeat.start();
+                Some(heartbeat)
+            }
+        };
         Self {
             store,
             rules: RuleSet::default(),
-            instances: u64::from(config.instances.max(1)),
+            instances,
+            heartbeat,
             breaker: Breaker::new(config.breaker),
             denials: Denials::new(config.remembered_denials),
             local: MemoryStore::new(),
@@ -96,6 +114,7 @@ impl SharedLimiter {
             by_fallback: self.by_fallback.load(Ordering::Relaxed),
             breaker_opened: self.breaker.opened(),
             breaker_is_open: self.breaker.is_open(),
+            instances: self.instances.now(),
         }
     }
 
@@ -152,6 +171,11 @@ impl SharedLimiter {
         }
     }
 
+    /// What was used, as the store knows it.
+    pub(super) async fn inspect(&self, request: &Request<'_>) -> Result<Vec<Usage>, RedisError> {
+        inspect_store(&self.store, &self.rules, request).await
+    }
+
     /// Forgets what was used. What cannot be reached cannot be forgotten: then this is an error.
     pub(super) async fn reset(&self, charges: &[Charge<'_>]) -> Result<(), RedisError> {
         for charge in charges {
@@ -187,6 +211,10 @@ impl SharedLimiter {
         policies: &[OnFailure],
         charging: bool,
     ) -> Decision {
+        if let Some(heartbeat) = &self.heartbeat {
+            // There may have been no runtime when this limiter was made.
+            heartbeat.start();
+        }
         let sent = Instant::now();
         if charging && let Some((i, outcome)) = self.denials.recall(charges, sent) {
             self.remembered.fetch_add(1, Ordering::Relaxed);
@@ -254,7 +282,7 @@ impl SharedLimiter {
 
     /// This process's careful part of a limit.
     fn share(&self, limit: &Limit) -> Limit {
-        limit.share(CAREFUL.0, CAREFUL.1 * self.instances)
+        limit.share(CAREFUL.0, CAREFUL.1 * u64::from(self.instances.now()))
     }
 
     /// Tells the breaker, and the log what changed.

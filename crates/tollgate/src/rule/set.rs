@@ -22,7 +22,7 @@ pub struct RuleSet {
 
 /// All rules of one id.
 #[derive(Clone, Debug)]
-struct Family {
+pub(crate) struct Family {
     id: Name,
     for_plan: Vec<Rule>,
     for_others: Option<Rule>,
@@ -127,13 +127,35 @@ impl RuleSet {
 
     /// The rules this request meets.
     pub fn matching<'a>(&'a self, request: &Request<'_>) -> impl Iterator<Item = &'a Rule> {
-        self.families.iter().filter_map(move |family| {
-            let own = family.for_plan.iter().find(|rule| {
-                rule.plan
-                    .as_deref()
-                    .is_some_and(|plan| request.plan_name() == Some(plan))
-            });
-            own.or(family.for_others.as_ref())
-        })
+        self.families
+            .iter()
+            .filter_map(move |family| family.matching(request))
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn families(&self) -> &[Family] {
+        &self.families
+    }
+}
+
+impl Family {
+    /// The one for the request's plan, or else the one without a plan.
+    pub(crate) fn matching(&self, request: &Request<'_>) -> Option<&Rule> {
+        let own = self.for_plan.iter().find(|rule| {
+            rule.plan
+                .as_deref()
+                .is_some_and(|plan| request.plan_name() == Some(plan))
+        });
+        own.or(self.for_others.as_ref())
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn id(&self) -> Name {
+        self.id
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.for_plan.iter().chain(&self.for_others)
     }
 }

@@ -21,12 +21,13 @@ pub use error::RedisError;
 pub use health::ServerWarning;
 
 use super::{Charge, Outcome, Refund, Store, Taken};
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Part};
 use crate::clock::Clock;
 use cluster::{Cluster, SLOTS};
 use connection::Connection;
 use flight::{Destination, Flights, Parcel};
-use key::{Address, Namespace};
+pub(crate) use key::Address;
+use key::Namespace;
 use script::Scripts;
 
 /// How a [`RedisStore`] is set up.
@@ -82,6 +83,14 @@ pub enum RedisClock {
 pub struct RedisStore {
     namespace: Arc<Namespace>,
     lines: Lines,
+}
+
+/// A bucket that was found in the store.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) address: Address,
+    /// From when on it says nothing, by the limit it was last looked at with.
+    pub(crate) until_us: u64,
 }
 
 /// Where requests go.
@@ -185,7 +194,7 @@ impl RedisStore {
                 let nothing = self
                     .namespace
                     .address(&Bucket::of_key(b"tollgate examines this"));
-                if let Err(error) = self.flights_to(&nothing).reset(nothing).await {
+                if let Err(error) = self.flights_to(&nothing.key).reset(nothing).await {
                     warnings.extend(forbids(error)?);
                 }
                 Ok(warnings)
@@ -195,17 +204,53 @@ impl RedisStore {
 
     async fn visit(&self, charges: &[Charge<'_>], charging: bool) -> Result<Taken, RedisError> {
         let addresses = charges.iter().map(|c| self.namespace.address(&c.bucket));
+        (self.visit_at(charges, addresses.collect(), charging)).await
+    }
+
+    async fn visit_at(
+        &self,
+        charges: &[Charge<'_>],
+        addresses: Vec<Address>,
+        charging: bool,
+    ) -> Result<Taken, RedisError> {
         match &self.lines {
             Lines::One(flights) => {
-                let addressed: Vec<_> = charges.iter().zip(addresses).collect();
-                let parcel = Parcel::new(addressed.into_iter())?;
+                let parcel = Parcel::new(charges.iter().zip(addresses))?;
                 Flights::send(Arc::clone(flights), parcel, charging).await
             }
-            Lines::Cluster(slots) => {
-                let addresses: Vec<Address> = addresses.collect();
-                self.visit_slots(slots, charges, addresses, charging).await
-            }
+            Lines::Cluster(slots) => self.visit_slots(slots, charges, addresses, charging).await,
         }
+    }
+
+    /// Looks at what lies at these addresses, whatever the charges' own buckets are.
+    pub(crate) async fn look(
+        &self,
+        charges: &[Charge<'_>],
+        addresses: Vec<Address>,
+    ) -> Result<Taken, RedisError> {
+        self.visit_at(charges, addresses, false).await
+    }
+
+    /// Where a bucket lies.
+    pub(crate) fn address(&self, bucket: &Bucket<'_>) -> Address {
+        self.namespace.address(bucket)
+    }
+
+    /// What lies together under a subject; everybody's, if it is nobody.
+    pub(crate) async fn records(
+        &self,
+        subject: Option<Part<'_>>,
+    ) -> Result<Vec<Record>, RedisError> {
+        let key = self.namespace.subject(subject.as_ref());
+        let records = self.flights_to(&key).records(key.clone()).await?;
+        let record = |(id, until_us)| Record {
+            address: Address {
+                key: key.clone(),
+                id,
+            },
+            until_us,
+        };
+        Ok(records.into_iter().map(record).collect())
     }
 
     /// Each slot by itself, all at once; if one denies or fails, the others give back what they took.
@@ -284,13 +329,19 @@ impl RedisStore {
 
     async fn refund_one(&self, refund: &Refund<'_>) -> Result<(), RedisError> {
         let address = self.namespace.address(&refund.bucket);
-        self.flights_to(&address).refund(refund, address).await
+        self.flights_to(&address.key).refund(refund, address).await
     }
 
-    fn flights_to(&self, address: &Address) -> Arc<Flights> {
+    /// Says that an instance lives for so long from now on, or has gone if that is nothing. Answers how many live.
+    pub(crate) async fn heartbeat(&self, id: u64, life: Duration) -> Result<u32, RedisError> {
+        let key = self.namespace.instances();
+        self.flights_to(&key).heartbeat(key, id, life).await
+    }
+
+    fn flights_to(&self, key: &str) -> Arc<Flights> {
         match &self.lines {
             Lines::One(flights) => Arc::clone(flights),
-            Lines::Cluster(slots) => slots.flights(cluster::slot_of(&address.key)),
+            Lines::Cluster(slots) => slots.flights(cluster::slot_of(key)),
         }
     }
 }
@@ -330,7 +381,7 @@ impl Store for RedisStore {
     async fn reset(&self, buckets: &[Bucket<'_>]) -> Result<(), RedisError> {
         for bucket in buckets {
             let address = self.namespace.address(bucket);
-            self.flights_to(&address).reset(address).await?;
+            self.flights_to(&address.key).reset(address).await?;
         }
         Ok(())
     }

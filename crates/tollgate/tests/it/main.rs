@@ -4,6 +4,8 @@
 //! - `reference`: the algorithms against slow models in exact fractions.
 //! - `concurrency`: many threads, with the referee.
 //! - `bounded`: floods of keys.
+//! - `inspect`: what was used by whom, and that looking changes nothing.
+//! - `instances`: how many share the limits, counted over Redis.
 //! - `limiter`: rules, tiers, plans, shadows, and what a decision says.
 //! - `faults`: what a limiter does while its Redis is in trouble.
 //! - `planted`: the usual bugs, put into our own scripts, are found.
@@ -24,6 +26,9 @@ mod concurrency;
 mod contract;
 #[cfg(feature = "redis")]
 mod faults;
+mod inspect;
+#[cfg(feature = "redis")]
+mod instances;
 mod limiter;
 #[cfg(feature = "redis")]
 mod planted;

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tollgate::store::{Charge, Store as _};
 use tollgate::{Algorithm, Bucket, Clock, ManualClock};
 
+use crate::inspect::over_redis;
 use crate::server::OwnRedis;
 use crate::support::{clock, limit, one_of_each, run};
 use crate::{contract, same_answers};
@@ -75,6 +76,12 @@ planted! {
     never_expires:
         "whole, 'PX', left + 1000)" => "whole)",
         found by everything_expires_when_it_is_full;
+    looking_keeps_alive:
+        "local value, said = call('GET', KEYS[1])" => "call('PEXPIRE', KEYS[1], 99999999) local value, said = call('GET', KEYS[1])",
+        found by over_redis::changes_nothing;
+    looking_makes_keys:
+        "local value, said = call('GET', KEYS[1])" => "call('APPEND', KEYS[1], '') local value, said = call('GET', KEYS[1])",
+        found by over_redis::changes_nothing;
 }
 
 fn answers_like_memory(store: &OwnRedis, hand: &ManualClock) {

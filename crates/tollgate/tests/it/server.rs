@@ -386,6 +386,11 @@ impl OwnRedis {
         }
     }
 
+    /// To be shared with a limiter.
+    pub(crate) fn store(&self) -> RedisStore {
+        self.store.clone()
+    }
+
     pub(crate) fn server(&self) -> &Server {
         &self.server
     }

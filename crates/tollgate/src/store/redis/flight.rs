@@ -284,6 +284,34 @@ impl Flights {
         done.map(drop)
     }
 
+    /// The records under a subject's key: each one's id, and from when on it says nothing.
+    pub(super) async fn records(&self, key: String) -> Result<Vec<([u8; 8], u64)>, RedisError> {
+        let until = Instant::now() + self.deadline;
+        let said: Vec<u8> = (self.call(&self.scripts.records, &[key], &[], until)).await?;
+        let mut reader = Reader(&said);
+        let mut records = Vec::new();
+        while !reader.0.is_empty() {
+            let record = reader.bytes().zip(reader.number());
+            records.push(record.ok_or(RedisError::Garbage)?);
+        }
+        Ok(records)
+    }
+
+    /// Says that an instance lives for so long from now on, or has gone if that is nothing. Answers how many live.
+    pub(super) async fn heartbeat(
+        &self,
+        key: String,
+        id: u64,
+        life: Duration,
+    ) -> Result<u32, RedisError> {
+        let (id, life) = (format!("{id:016x}"), life.as_millis().to_string());
+        // Nobody waits for it, so it gives up the connection only if that is surely of no use.
+        let until = Instant::now() + self.deadline.max(Duration::from_secs(1));
+        let args = [id.as_bytes(), life.as_bytes()];
+        let living: i64 = (self.call(&self.scripts.heartbeat, &[key], &args, until)).await?;
+        u32::try_from(living).map_err(|_| RedisError::Garbage)
+    }
+
     /// The time and how far it may be off, as the scripts take them.
     fn time(&self) -> (String, String) {
         match &self.clock {
@@ -381,14 +409,17 @@ impl Reader<'_> {
         self.0.split_off_first().copied()
     }
 
+    fn bytes(&mut self) -> Option<[u8; 8]> {
+        self.0.split_off(..8)?.try_into().ok()
+    }
+
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "checked to be whole and in range"
     )]
     fn number(&mut self) -> Option<u64> {
-        let bytes = self.0.split_off(..8)?;
-        let number = f64::from_le_bytes(bytes.try_into().ok()?);
+        let number = f64::from_le_bytes(self.bytes()?);
         let is_whole = (0.0..9_007_199_254_740_992.0).contains(&number) && number.fract() == 0.0;
         is_whole.then_some(number as u64)
     }

@@ -18,6 +18,8 @@ pub(super) struct Scripts {
     pub(super) take: Script,
     pub(super) refund: Script,
     pub(super) reset: Script,
+    pub(super) heartbeat: Script,
+    pub(super) records: Script,
 }
 
 impl Scripts {
@@ -37,11 +39,13 @@ impl Scripts {
             take: script(include_str!("take.lua")),
             refund: script(include_str!("refund.lua")),
             reset: script(include_str!("reset.lua")),
+            heartbeat: script(include_str!("heartbeat.lua")),
+            records: script(include_str!("records.lua")),
         }
     }
 
     pub(super) fn contain(&self, text: &str) -> bool {
-        [&self.take, &self.refund, &self.reset]
+        [&self.take, &self.refund, &self.reset, &self.records]
             .iter()
             .any(|script| script.code.contains(text))
     }
