@@ -10,7 +10,9 @@ mod error;
 mod flight;
 mod health;
 mod key;
+mod parcel;
 mod script;
+mod tokens;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -25,9 +27,10 @@ use crate::bucket::{Bucket, Part};
 use crate::clock::Clock;
 use cluster::{Cluster, SLOTS};
 use connection::Connection;
-use flight::{Destination, Flights, Parcel};
+use flight::{Destination, Flights};
 pub(crate) use key::Address;
 use key::Namespace;
+use parcel::Parcel;
 use script::Scripts;
 
 /// How a [`RedisStore`] is set up.
@@ -215,8 +218,8 @@ impl RedisStore {
     ) -> Result<Taken, RedisError> {
         match &self.lines {
             Lines::One(flights) => {
-                let parcel = Parcel::new(charges.iter().zip(addresses))?;
-                Flights::send(Arc::clone(flights), parcel, charging).await
+                let parcel = Parcel::new(charges.iter().zip(addresses), charging)?;
+                Flights::send(Arc::clone(flights), parcel).await
             }
             Lines::Cluster(slots) => self.visit_slots(slots, charges, addresses, charging).await,
         }
@@ -279,8 +282,8 @@ impl RedisStore {
             let addressed: Vec<_> = (members.iter())
                 .filter_map(|i| Some((&charges[*i], addresses[*i].take()?)))
                 .collect();
-            let parcel = Parcel::new(addressed.into_iter())?;
-            let call = Flights::send(slots.flights(*slot), parcel, charging);
+            let parcel = Parcel::new(addressed.into_iter(), charging)?;
+            let call = Flights::send(slots.flights(*slot), parcel);
             calls.spawn(async move { (nth, call.await) });
         }
         let mut all = Taken {

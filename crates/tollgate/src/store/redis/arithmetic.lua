@@ -1,24 +1,4 @@
--- The five algorithms, as in src/algorithm, in doubles: every number is a whole one below 2^53.
---
--- A bucket is a record of 40 bytes: id (8 bytes), at, a, b, e (doubles).
---   at  when the state was true, in microseconds     e  from when on it says nothing: then it is as good as not there
---   level (token and leaky bucket):  a = microtokens used,  b = LEVEL
---   fixed window:                    a = tokens used,       b = WINDOW
---   sliding counter:                 a = this window,       b = the window before (>= 0)
---   sliding log:                     a = tokens used,       b = LOG; the entries lie in a key of their own
--- A limit is (kind, x, y, z): buckets x microtokens every y microseconds, z tokens; windows x tokens every y microseconds.
--- What is used stays used when the limit changes; another algorithm takes the amount over (`as_own`).
-
-local LEVEL, WINDOW, LOG = -1, -2, -3
-local TOKEN_BUCKET, LEAKY_BUCKET, FIXED_WINDOW, SLIDING_LOG, SLIDING_COUNTER = 0, 1, 2, 3, 4
-local NOW, QUEUED, LATER, NEVER = 0, 1, 2, 3
-local UTOK = 1000000
-local CENTURY = 36525 * 86400 * 1000000
-local MOST_COUNT = 4294967295
-local RECORD, ENTRY = 40, 16
-local floor, max, min = math.floor, math.max, math.min
-local pack, unpack_ = struct.pack, struct.unpack
-local call = redis.call
+-- The five algorithms, as in src/algorithm, over records.
 
 -- Rounded down, and what is left over: n * m / d, for n < 2^35 and m, d < 2^45. The product would not fit, so seven bits at a time.
 local function muldiv(n, m, d)
@@ -32,22 +12,6 @@ local function muldiv(n, m, d)
     unit = unit / 128
   end
   return q, r
-end
-
-local function ceil_div(n, d)
-  local q = floor(n / d)
-  if q * d < n then return q + 1 end
-  return q
-end
-
--- Microseconds until so many microtokens have drained, rounded up.
-local function us_to_drain(utok, x, y)
-  if y == 1 then
-    return min(ceil_div(utok, x), CENTURY)
-  end
-  local whole = floor(utok / x)
-  local rest = utok - whole * x
-  return min(whole * y + ceil_div(rest * y, x), CENTURY)
 end
 
 -- A level drained by whole steps until now, and what the step under way has drained.
@@ -68,16 +32,6 @@ end
 -- The level of a full token bucket: a lowered limit denies until one token has drained, not until the old burst has.
 local function full(x, y, z)
   return z * UTOK + (y == 1 and 0 or floor((y - 1) * x / y))
-end
-
--- Whole tokens used, whatever the form.
-local function used(a, b)
-  if b == LEVEL then
-    return ceil_div(a, UTOK)
-  elseif b >= 0 then
-    return a + b
-  end
-  return a
 end
 
 -- A state in the form that this kind keeps. (A log's entries are seen to elsewhere.)
@@ -110,15 +64,6 @@ local function empty_at(kind, at, a, b, x, y, z)
   end
   local windows = a > 0 and 2 or b > 0 and 1 or 0
   return at - at % y + windows * y
-end
-
--- The time to forget a state at: the span rounded up to five digits of two, as the memory store keeps it.
-local function forget_at(at, empty)
-  local span = empty - at
-  if span < 16 then return at + max(span, 0) end
-  local _, exponent = math.frexp(span)
-  local unit = math.ldexp(1, exponent - 5)
-  return at + math.ceil(span / unit) * unit
 end
 
 -- How long before the end of a window so many requests of the window before weigh no more than `room`.
@@ -270,6 +215,6 @@ local function charge_log(log, now, cost, y, px)
     end
     call('PEXPIRE', key, px)
   end
-  return now, total - log.before, LOG, forget_at(now, now + y)
+  return now, total - log.before, LOG, now + y
 end
 

@@ -3,13 +3,12 @@
 //! A request that finds fewer than two calls under way goes at once, with all that wait; the others gather and go when one
 //! comes back. So nobody waits while there is nothing to wait for, and the busier it is, the more share a call.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::FromRedisValue;
-use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -18,10 +17,10 @@ use super::cluster::Cluster;
 use super::connection::Connection;
 use super::error::RedisError;
 use super::key::Address;
+use super::parcel::{self, Parcel, Reader, Way};
 use super::script::{Script, Scripts};
-use crate::algorithm::Fit;
-use crate::limit::{Algorithm, Kind, Limit};
-use crate::store::{Charge, Outcome, Refund, Taken};
+use super::tokens;
+use crate::store::{Refund, Taken};
 
 /// Calls under way at the same time.
 const MOST_FLIGHTS: usize = 2;
@@ -54,71 +53,8 @@ struct Queue {
 #[derive(Debug)]
 struct Waiting {
     parcel: Parcel,
-    charging: bool,
     deadline: Instant,
     answer: oneshot::Sender<Result<Taken, RedisError>>,
-}
-
-/// A request as it is sent.
-#[derive(Debug)]
-pub(super) struct Parcel {
-    charges: SmallVec<[Packed; 3]>,
-}
-
-#[derive(Debug)]
-struct Packed {
-    key: String,
-    log_key: Option<String>,
-    kind: u8,
-    shadow: bool,
-    id: [u8; 8],
-    numbers: [u64; 4],
-}
-
-impl Parcel {
-    /// These charges, each with its address.
-    pub(super) fn new<'a>(
-        charges: impl ExactSizeIterator<Item = (&'a Charge<'a>, Address)>,
-    ) -> Result<Self, RedisError> {
-        if charges.len() > usize::from(u8::MAX) {
-            return Err(RedisError::TooMany);
-        }
-        let pack = |(charge, address): (&Charge<'_>, Address)| {
-            let (kind, x, y, z) = figures(charge.limit);
-            let is_log = charge.limit.algorithm() == Algorithm::SlidingLog;
-            Packed {
-                log_key: is_log.then(|| address.log_key()),
-                key: address.key,
-                kind,
-                shadow: charge.shadow,
-                id: address.id,
-                numbers: [charge.cost.min(MOST_COST), x, y, z],
-            }
-        };
-        Ok(Self {
-            charges: charges.map(pack).collect(),
-        })
-    }
-}
-
-/// More than any limit holds, and few enough for doubles: sums of 255 of them are still exact.
-const MOST_COST: u64 = 1 << 40;
-
-/// A limit as the scripts take it.
-fn figures(limit: &Limit) -> (u8, u64, u64, u64) {
-    match limit.kind() {
-        Kind::TokenBucket(bucket) => {
-            let rate = bucket.rate();
-            (0, rate.drain_utok(), rate.drain_us(), bucket.capacity())
-        }
-        Kind::LeakyBucket(bucket) => {
-            let rate = bucket.rate();
-            (1, rate.drain_utok(), rate.drain_us(), bucket.capacity())
-        }
-        Kind::FixedWindow(window) => (2, window.limit(), window.window_us(), 0),
-        Kind::SlidingLog(log) => (3, log.limit(), log.window_us(), 0),
-        Kind::SlidingCounter(counter) => (4, counter.limit(), counter.window_us(), 0),
-    }
 }
 
 impl Flights {
@@ -138,18 +74,13 @@ impl Flights {
     }
 
     /// Sends a request with the next flight.
-    pub(super) async fn send(
-        this: Arc<Self>,
-        parcel: Parcel,
-        charging: bool,
-    ) -> Result<Taken, RedisError> {
+    pub(super) async fn send(this: Arc<Self>, parcel: Parcel) -> Result<Taken, RedisError> {
         let deadline = Instant::now() + this.deadline;
         let (answer, answered) = oneshot::channel();
         let leads = {
             let mut queue = this.queue.lock();
             queue.waiting.push_back(Waiting {
                 parcel,
-                charging,
                 deadline,
                 answer,
             });
@@ -176,44 +107,37 @@ impl Flights {
         }
     }
 
-    /// Those who go with the next flight: all look, or all take. Whose deadline is past does not go.
+    /// Those who go with the next flight: the first who waits, and others who go the same way. Whose deadline is past does not go.
     fn board(&self) -> Option<Vec<Waiting>> {
         let mut queue = self.queue.lock();
         let now = Instant::now();
-        let mut crew = Vec::new();
+        queue
+            .waiting
+            .retain(|one| one.deadline > now && !one.answer.is_closed());
+        let way = queue.waiting.front()?.parcel.way;
+        let mut crew = Vec::with_capacity(MOST_PARCELS.min(queue.waiting.len()));
+        let mut left = VecDeque::new();
         while crew.len() < MOST_PARCELS
             && let Some(next) = queue.waiting.pop_front()
         {
-            if next.deadline <= now || next.answer.is_closed() {
-                continue;
+            match next.parcel.way == way {
+                true => crew.push(next),
+                false => left.push_back(next),
             }
-            let first = crew.first();
-            if first.is_some_and(|first: &Waiting| first.charging != next.charging) {
-                queue.waiting.push_front(next);
-                break;
-            }
-            crew.push(next);
         }
-        (!crew.is_empty()).then_some(crew)
+        while let Some(next) = left.pop_back() {
+            queue.waiting.push_front(next);
+        }
+        Some(crew)
     }
 
     async fn carry(&self, crew: Vec<Waiting>) {
-        let charging = crew[0].charging;
         // The last one's: the others stop waiting by themselves.
         let until = crew.iter().map(|one| one.deadline).max();
-        let mut manifest = Manifest::default();
-        crew.iter().for_each(|one| manifest.add(&one.parcel));
-        let (now, tolerance) = self.time();
-        let flag: &[u8] = if charging { b"1" } else { b"0" };
-        let args = [now.as_bytes(), tolerance.as_bytes(), flag, &manifest.blob];
-        let until = until.unwrap_or_else(Instant::now);
-        let answer: Result<Vec<u8>, RedisError> =
-            (self.call(&self.scripts.take, &manifest.keys, &args, until)).await;
-        let taken = answer.and_then(|reply| {
-            let sizes = crew.iter().map(|one| one.parcel.charges.len());
-            read_reply(&reply, sizes).ok_or(RedisError::Garbage)
-        });
-        match taken {
+        let answer = self
+            .fly_once(&crew, until.unwrap_or_else(Instant::now))
+            .await;
+        match answer {
             Ok(taken) => {
                 for (one, taken) in crew.into_iter().zip(taken) {
                     // Whoever has gone does not hear it.
@@ -226,6 +150,24 @@ impl Flights {
                 }
             }
         }
+    }
+
+    async fn fly_once(&self, crew: &[Waiting], until: Instant) -> Result<Vec<Taken>, RedisError> {
+        let parcels = || crew.iter().map(|one| &one.parcel);
+        let way = crew.first().map_or(Way::Take, |first| first.parcel.way);
+        let (now, tolerance) = self.time();
+        let (now, tolerance) = (now.as_bytes(), tolerance.as_bytes());
+        if way == Way::Tokens {
+            let (keys, blob) = tokens::manifest(parcels());
+            let args = [now, tolerance, &blob];
+            let reply: Vec<u8> = (self.call(&self.scripts.tokens, &keys, &args, until)).await?;
+            return tokens::read_reply(&reply, parcels()).ok_or(RedisError::Garbage);
+        }
+        let (keys, blob) = parcel::manifest(parcels());
+        let charging: &[u8] = if way == Way::Take { b"1" } else { b"0" };
+        let args = [now, tolerance, charging, &blob];
+        let reply: Vec<u8> = (self.call(&self.scripts.take, &keys, &args, until)).await?;
+        parcel::read_reply(&reply, parcels()).ok_or(RedisError::Garbage)
     }
 
     async fn call<T: FromRedisValue>(
@@ -259,12 +201,7 @@ impl Flights {
         refund: &Refund<'_>,
         address: Address,
     ) -> Result<(), RedisError> {
-        let (kind, x, y, z) = figures(refund.limit);
-        let mut blob = vec![kind, 0];
-        blob.extend(address.id);
-        for number in [refund.cost.min(MOST_COST), x, y, z, refund.charged_at_us] {
-            blob.extend(double(number));
-        }
+        let blob = parcel::refund(refund.limit, address.id, refund.cost, refund.charged_at_us);
         let log_key = address.log_key();
         let keys = [address.key, log_key];
         let (now, _) = self.time();
@@ -290,7 +227,7 @@ impl Flights {
         let said: Vec<u8> = (self.call(&self.scripts.records, &[key], &[], until)).await?;
         let mut reader = Reader(&said);
         let mut records = Vec::new();
-        while !reader.0.is_empty() {
+        while !reader.is_empty() {
             let record = reader.bytes().zip(reader.number());
             records.push(record.ok_or(RedisError::Garbage)?);
         }
@@ -338,110 +275,5 @@ impl Drop for Landing<'_> {
             drop(queue);
             tokio::spawn(Arc::clone(self.0).fly());
         }
-    }
-}
-
-/// What one call carries: every key once, and the charges by the numbers of their keys.
-#[derive(Default)]
-struct Manifest {
-    keys: Vec<String>,
-    numbers: HashMap<String, u16>,
-    blob: Vec<u8>,
-}
-
-impl Manifest {
-    fn add(&mut self, parcel: &Parcel) {
-        self.blob
-            .push(u8::try_from(parcel.charges.len()).unwrap_or(u8::MAX));
-        for charge in &parcel.charges {
-            let key = self.number(&charge.key);
-            let log_key = charge.log_key.as_ref().map_or(0, |key| self.number(key));
-            self.blob.extend(key.to_le_bytes());
-            self.blob.extend(log_key.to_le_bytes());
-            self.blob.extend([charge.kind, u8::from(charge.shadow)]);
-            self.blob.extend(charge.id);
-            for number in charge.numbers {
-                self.blob.extend(double(number));
-            }
-        }
-    }
-
-    /// A key's number, from 1 on. 64 requests of 255 buckets and logs are fewer than 65,536.
-    fn number(&mut self, key: &str) -> u16 {
-        if let Some(number) = self.numbers.get(key) {
-            return *number;
-        }
-        self.keys.push(key.to_owned());
-        let number = u16::try_from(self.keys.len()).unwrap_or(u16::MAX);
-        self.numbers.insert(key.to_owned(), number);
-        number
-    }
-}
-
-/// A whole number below 2^53 as the scripts read it.
-#[expect(clippy::cast_precision_loss, reason = "all of them are below 2^53")]
-fn double(number: u64) -> [u8; 8] {
-    (number as f64).to_le_bytes()
-}
-
-/// What the script answered, for requests with so many charges each. `None` if it is no such answer.
-fn read_reply(reply: &[u8], sizes: impl Iterator<Item = usize>) -> Option<Vec<Taken>> {
-    let mut reader = Reader(reply);
-    let at_us = reader.number()?;
-    let taken: Option<Vec<Taken>> = sizes
-        .map(|charges| {
-            let admitted = reader.byte()? == 1;
-            let outcomes: Option<_> = (0..charges).map(|_| reader.outcome(at_us)).collect();
-            Some(Taken {
-                admitted,
-                at_us,
-                outcomes: outcomes?,
-            })
-        })
-        .collect();
-    taken.filter(|_| reader.0.is_empty())
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn byte(&mut self) -> Option<u8> {
-        self.0.split_off_first().copied()
-    }
-
-    fn bytes(&mut self) -> Option<[u8; 8]> {
-        self.0.split_off(..8)?.try_into().ok()
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "checked to be whole and in range"
-    )]
-    fn number(&mut self) -> Option<u64> {
-        let number = f64::from_le_bytes(self.bytes()?);
-        let is_whole = (0.0..9_007_199_254_740_992.0).contains(&number) && number.fract() == 0.0;
-        is_whole.then_some(number as u64)
-    }
-
-    fn outcome(&mut self, at_us: u64) -> Option<Outcome> {
-        let (fit, charged) = (self.byte()?, self.byte()? == 1);
-        let time_us = self.number()?;
-        Some(Outcome {
-            fit: match fit {
-                0 => Fit::Now,
-                1 => Fit::Queued { go_at_us: time_us },
-                2 => Fit::Later {
-                    ready_at_us: time_us,
-                },
-                3 => Fit::Never,
-                _ => return None,
-            },
-            remaining: self.number()?,
-            full_at_us: self.number()?,
-            at_us,
-            charged,
-            shared: false,
-        })
     }
 }

@@ -4,8 +4,8 @@
 -- Returns  for each record that says something its id (c8), and from when on it says nothing (d)
 
 local value, said = call('GET', KEYS[1]) or '', {}
-for place = 1, #value, RECORD do
-  local id, _, a, b, e = unpack_('<c8dddd', value, place)
-  if not (a == 0 and b == LEVEL) then said[#said + 1] = pack('<c8d', id, e) end
+for place = HEAD + 1, #value, RECORD do
+  local _, a, b, e = record_at(value, place)
+  if not (a == 0 and b == LEVEL) then said[#said + 1] = pack('<c8d', sub(value, place, place + 7), e) end
 end
 return table.concat(said)

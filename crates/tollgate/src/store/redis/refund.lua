@@ -4,11 +4,7 @@
 -- ARGV[1]  the time in microseconds; 0: this server's clock
 -- ARGV[2]  the charge (BB: kind, nothing; c8: id; dddd: cost, x, y, z) and when it was charged (d)
 
-now = tonumber(ARGV[1])
-if now == 0 then
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
+now = time_of(tonumber(ARGV[1]), -1)
 local kind, _, id, cost, x, y, z, charged_at = unpack_('<BBc8ddddd', ARGV[2])
 local r = read_record(1, id)
 if not r[1] then return 0 end
@@ -62,6 +58,6 @@ else
   b = LOG
 end
 r[1], r[2], r[3], r[7] = at, a, b, true
-r[4] = forget_at(at, kind == SLIDING_LOG and at + y or empty_at(kind, at, a, b, x, y, z))
+r[4] = kind == SLIDING_LOG and at + y or empty_at(kind, at, a, b, x, y, z)
 write_back(1, r)
 return 1

@@ -8,13 +8,13 @@ for i = 1, #ARGV do
   gone[ARGV[i]] = true
   call('DEL', KEYS[i + 1])
 end
-local kept = {}
-for place = 1, #value, RECORD do
-  if not gone[value:sub(place, place + 7)] then
-    kept[#kept + 1] = value:sub(place, place + RECORD - 1)
+local kept = { sub(value, 1, HEAD) }
+for place = HEAD + 1, #value, RECORD do
+  if not gone[sub(value, place, place + 7)] then
+    kept[#kept + 1] = sub(value, place, place + RECORD - 1)
   end
 end
-if #kept == 0 then
+if #kept == 1 then
   call('DEL', KEYS[1])
 else
   call('SET', KEYS[1], table.concat(kept), 'KEEPTTL')

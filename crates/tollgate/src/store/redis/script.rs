@@ -15,6 +15,7 @@ pub(super) struct Script {
 /// All there are.
 #[derive(Debug)]
 pub(super) struct Scripts {
+    pub(super) tokens: Script,
     pub(super) take: Script,
     pub(super) refund: Script,
     pub(super) reset: Script,
@@ -33,21 +34,29 @@ impl Scripts {
     }
 
     fn changed_by(change: impl Fn(&str) -> String) -> Self {
-        let shared = concat!(include_str!("arithmetic.lua"), include_str!("subject.lua"));
-        let script = |code: &str| Script::new(change(&format!("{shared}{code}")));
+        let script = |parts: &[&str]| Script::new(change(&parts.concat()));
+        let (record, subject) = (include_str!("record.lua"), include_str!("subject.lua"));
+        let arithmetic = include_str!("arithmetic.lua");
         Self {
-            take: script(include_str!("take.lua")),
-            refund: script(include_str!("refund.lua")),
-            reset: script(include_str!("reset.lua")),
-            heartbeat: script(include_str!("heartbeat.lua")),
-            records: script(include_str!("records.lua")),
+            tokens: script(&[record, subject, include_str!("tokens.lua")]),
+            take: script(&[record, subject, arithmetic, include_str!("take.lua")]),
+            refund: script(&[record, subject, arithmetic, include_str!("refund.lua")]),
+            reset: script(&[record, subject, include_str!("reset.lua")]),
+            heartbeat: script(&[record, include_str!("heartbeat.lua")]),
+            records: script(&[record, subject, include_str!("records.lua")]),
         }
     }
 
     pub(super) fn contain(&self, text: &str) -> bool {
-        [&self.take, &self.refund, &self.reset, &self.records]
-            .iter()
-            .any(|script| script.code.contains(text))
+        [
+            &self.tokens,
+            &self.take,
+            &self.refund,
+            &self.reset,
+            &self.records,
+        ]
+        .iter()
+        .any(|script| script.code.contains(text))
     }
 }
 

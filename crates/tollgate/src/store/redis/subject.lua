@@ -1,15 +1,50 @@
--- The subjects of a call: each read once, changed here, and written back at once. A subject is a string of records.
+-- The subjects of a call: each read once, changed here, and written back at once.
+--
+-- A subject is a string: a head of 4 bytes, the second of the Unix epoch until which it lives at the least, and behind it a record for
+-- each bucket (see arithmetic.lua). The head saves most writes from setting an expiry, which costs as much as all the rest.
 
 -- The time of the call, in microseconds; set by the script that follows.
 local now
 local find, sub = string.find, string.sub
 
+local HEAD, RECORD, EMPTY = 4, 40, '\0\0\0\0'
 -- What is past is kept for so long, so that a clock that goes back a little finds it again.
 local GRACE = 10000000
+local LAST_SECOND = 4294967295
 
--- By number of the key: the value as it came, and the records that were asked for, the last one first. Lists rather than
--- tables with names, as those cost five times as much to make:
--- { at, a, b, e, id, place in the value or 0, whether it was changed, the next record, whether `e` is still to be rounded }.
+-- The time of the call: the caller's, as long as it is not ahead of this server's and behind it by no more than the tolerance; this
+-- server's, if the caller sends 0; the caller's whatever it is, if the tolerance is negative.
+local function time_of(sent, tolerance)
+  if sent ~= 0 and tolerance < 0 then return sent end
+  local time = call('TIME')
+  local own = time[1] * 1000000 + time[2]
+  if sent == 0 or sent > own or own - sent > tolerance then return own end
+  return sent
+end
+
+-- Where a record begins, or nil.
+local function place_of(value, id)
+  local place = find(value, id, HEAD + 1, true)
+  while place and (place - HEAD - 1) % RECORD ~= 0 do
+    place = find(value, id, place + 1, true)
+  end
+  return place
+end
+
+-- A record as the algorithms take it: at, a, b, and e from when on it says nothing.
+local function record_at(value, place)
+  local at, a, b, e = unpack_('<dddd', value, place + 8)
+  if b <= RATED then return at, a, LEVEL, at + us_to_drain(a, RATED - b, e) end
+  return at, a, b, e
+end
+
+-- Whether a record still says something.
+local function is_live(at, a, b, e)
+  return not (a == 0 and b == LEVEL) and (e > now or forget_at(at, e) > now)
+end
+
+-- By number of the key: the value, and the records that were asked for, the last one first. Lists rather than tables with names, as
+-- those cost five times as much to make: { at, a, b, e, id, place in the value or 0, whether it was changed, the next record }.
 -- `at` is false where there is none, or it says nothing any more.
 local values, records = {}, {}
 
@@ -19,69 +54,61 @@ local function read_record(key, id)
     value = call('GET', KEYS[key]) or ''
     values[key] = value
   end
-  local place = 1
-  if value ~= '' then
-    local first_id, at, a, b, e = unpack_('<c8dddd', value, 1)
-    if first_id ~= id then
-      place = find(value, id, 41, true)
-      while place and (place - 1) % RECORD ~= 0 do
-        place = find(value, id, place + 1, true)
-      end
-      if place then at, a, b, e = unpack_('<dddd', value, place + 8) end
-    end
-    if place then
-      local r
-      if e > now and not (a == 0 and b == LEVEL) then
-        r = { at, a, b, e, id, place, false, records[key], false }
-      else
-        r = { false, 0, 0, 0, id, place, false, records[key], false }
-      end
-      records[key] = r
-      return r
-    end
+  local r = { false, 0, 0, 0, id, 0, false, records[key] }
+  local place = place_of(value, id)
+  if place then
+    r[6] = place
+    local at, a, b, e = record_at(value, place)
+    if is_live(at, a, b, e) then r[1], r[2], r[3], r[4] = at, a, b, e end
   end
-  local r = { false, 0, 0, 0, id, 0, false, records[key], false }
   records[key] = r
   return r
 end
 
--- Writes a subject back without what says nothing any more. It expires a second after the last of it does.
-local function write_back(key, first)
-  local value = values[key]
-  local past = now - GRACE
-  local latest, parts = 0, {}
-  for place = 1, #value, RECORD do
-    local r = first
-    while r and r[6] ~= place do r = r[8] end
-    local part, e
-    if r and r[7] then
-      e = r[4]
-      if r[1] and e > past then part = pack('<c8dddd', r[5], r[1], r[2], r[3], e) end
-    else
-      e = unpack_('<d', value, place + 32)
-      if e > past then part = sub(value, place, place + RECORD - 1) end
-    end
-    if part then
-      if e > latest then latest = e end
-      parts[#parts + 1] = part
+-- A subject with one more record, or with one in the place of another.
+local function with_record(value, place, record)
+  if place == 0 then return value .. record end
+  return sub(value, 1, place - 1) .. record .. sub(value, place + RECORD)
+end
+
+-- A subject without what says nothing any more, and how many milliseconds it lives: twice as long as it must, and ten seconds, so that
+-- the next writes need not set it again. Nothing, if nothing is left.
+local function cleaned(value)
+  local past, latest, parts = now - GRACE, 0, { '' }
+  for place = HEAD + 1, #value, RECORD do
+    local at, _, _, e = record_at(value, place)
+    local last = forget_at(at, e)
+    if last > past then
+      latest = max(latest, last)
+      parts[#parts + 1] = sub(value, place, place + RECORD - 1)
     end
   end
-  local r = first
+  if #parts == 1 then return nil end
+  local left = max(latest - now, 0) / 500
+  left = left - left % 1 + 10000
+  -- A second less, as both were rounded down.
+  parts[1] = pack('<I4', max(0, min(floor(now / UTOK) + floor(left / 1000) - 1, LAST_SECOND)))
+  return table.concat(parts), left
+end
+
+-- Writes a subject back with the records that were changed.
+local function write_back(key, first)
+  local value, r = values[key], first
+  if value == '' then value = EMPTY end
   while r do
-    if r[7] and r[6] == 0 and r[1] and r[4] > past then
-      if r[4] > latest then latest = r[4] end
-      parts[#parts + 1] = pack('<c8dddd', r[5], r[1], r[2], r[3], r[4])
+    if r[7] then
+      -- One that is gone says nothing since ever, and is cleaned away.
+      local at, a, b, e = r[1] or 0, r[2], r[3], r[1] and r[4] or 0
+      value = with_record(value, r[6], pack('<c8dddd', r[5], at, a, b, e))
     end
     r = r[8]
   end
-  if #parts == 0 then
+  local left
+  value, left = cleaned(value)
+  if value then
+    call('SET', KEYS[key], value, 'PX', left)
+  else
     call('DEL', KEYS[key])
-    return
   end
-  local whole = #parts == 1 and parts[1] or table.concat(parts)
-  local left = (latest - now) / 1000
-  left = left - left % 1
-  if left < 0 then left = 0 end
-  call('SET', KEYS[key], whole, 'PX', left + 1000)
 end
 

@@ -1,22 +1,15 @@
 -- Takes from all buckets of each request, or from none; several requests in one call, one after the other.
 --
 -- KEYS     the subjects, and the keys of sliding logs
--- ARGV[1]  the time in microseconds; 0: this server's clock
--- ARGV[2]  how far the caller's clock may be behind this server's before this server's is taken; one that is ahead is never
---          taken, as that would admit more; -1: it is trusted
+-- ARGV[1]  the time in microseconds, and ARGV[2] its tolerance: see `time_of`
 -- ARGV[3]  1: charge what passes; 0: only look
 -- ARGV[4]  the requests: for each the number of charges (B) and its charges
 --          (HH: numbers of the subject's and the log's key; BB: kind, shadow; c8: id; dddd: cost, x, y, z)
 -- Returns  the time (d), then for each request whether it passes (B) and for each charge
 --          (BB: fit, charged; ddd: when it fits or may go, what remains, when it is full)
 
-local sent, tolerance, charging, blob = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4]
-now = sent
-if sent == 0 or tolerance >= 0 then
-  local time = call('TIME')
-  local own = time[1] * 1000000 + time[2]
-  if sent == 0 or sent > own or own - sent > tolerance then now = own end
-end
+now = time_of(tonumber(ARGV[1]), tonumber(ARGV[2]))
+local charging, blob = ARGV[3] == '1', ARGV[4]
 
 local replies, said, position, length = { pack('<d', now) }, 1, 1, #blob
 
@@ -27,49 +20,6 @@ local fits, times, lefts, ats, as, bs, logs, empties = {}, {}, {}, {}, {}, {}, {
 local function look_at(i, cost)
   local r, kind, x, y, z = rs[i], kinds[i], xs[i], ys[i], zs[i]
   local at, a, b = r[1], r[2], r[3]
-  if kind == TOKEN_BUCKET and (not at or b == LEVEL) then
-    -- As `look`, in line, as that is most of all.
-    local room, remaining = z * UTOK, z
-    if not at then
-      at, a = 0, 0
-    end
-    if a == 0 then
-      if now > at then at = now end
-    else
-      local elapsed, part = now - at, 0
-      if elapsed < 0 then elapsed = 0 end
-      local steps, top = elapsed, room
-      if y ~= 1 then
-        steps = elapsed / y
-        steps = steps - steps % 1
-        part = (elapsed - steps * y) * x / y
-        part = part - part % 1
-        local most = (y - 1) * x / y
-        top = room + most - most % 1
-      end
-      if a > top then a = top end
-      local gone = steps * x
-      if a <= gone + part then
-        if now > at then at = now end
-        a = 0
-      else
-        at, a = at + steps * y, a - gone
-        remaining = room + part - a
-        if remaining < 0 then remaining = 0 end
-        remaining = remaining / UTOK
-        remaining = remaining - remaining % 1
-      end
-    end
-    ats[i], as[i], bs[i], lefts[i] = at, a, LEVEL, remaining
-    if cost <= remaining or cost == 0 then
-      fits[i], times[i] = NOW, 0
-    elseif cost > z then
-      fits[i], times[i] = NEVER, 0
-    else
-      fits[i], times[i] = LATER, at + us_to_drain(max(a - (z - cost) * UTOK, 0), x, y)
-    end
-    return
-  end
   at, a, b = as_own(kind, at, a, b)
   if kind == SLIDING_LOG then
     local log = open_log(KEYS[log_keys[i]], at, a, r[1] and r[3] == LOG and LOG or 0)
@@ -94,47 +44,17 @@ local function charge_it(i)
   local r, cost, kind, x, y = rs[i], costs[i], kinds[i], xs[i], ys[i]
   r[7] = true
   lefts[i] = lefts[i] - cost
-  if kind == TOKEN_BUCKET then
-    local at, a, top = ats[i], as[i] + cost * UTOK, zs[i] * UTOK
-    r[1], r[2], r[3] = at, a, LEVEL
-    local wait
-    if y == 1 then
-      if a > top then a = top end
-      wait = a / x
-      local part = wait % 1
-      if part > 0 then wait = wait - part + 1 end
-    else
-      local most = (y - 1) * x / y
-      top = top + most - most % 1
-      if a > top then a = top end
-      local whole = a / x
-      whole = whole - whole % 1
-      wait = whole * y + ceil_div((a - whole * x) * y, x)
-    end
-    if wait > CENTURY then wait = CENTURY end
-    r[4] = at + wait
-    r[9] = true
-    return at + wait
-  elseif kind == SLIDING_LOG then
+  if kind == SLIDING_LOG then
     local log = logs[i]
     local px = floor((max(now, log.last) + y - now) / 1000) + 1000
     r[1], r[2], r[3], r[4] = charge_log(log, now, cost, y, px)
-    r[9] = false
     return r[1] + y
   end
-  local at, a, b = ats[i], as[i] + cost * (kind == LEAKY_BUCKET and UTOK or 1), bs[i]
+  local at, a, b = ats[i], as[i] + cost * (kind <= LEAKY_BUCKET and UTOK or 1), bs[i]
   r[1], r[2], r[3] = at, a, b
   local empty = empty_at(kind, at, a, b, x, y, zs[i])
-  r[4], r[9] = empty, true
+  r[4] = empty
   return empty
-end
-
--- `e` is rounded only once, when it is needed.
-local function rounded(r)
-  if r[9] then
-    r[4], r[9] = forget_at(r[1], r[4]), false
-  end
-  return r[4]
 end
 
 while position <= length do
@@ -178,10 +98,9 @@ while position <= length do
         charged = 1
       else
         empty = meet and empties[i] or empty_of(i)
-        if r[1] and empty > rounded(r) then
+        if r[1] and empty > forget_at(r[1], r[4]) then
           -- The limit has become a slower one since: not to be forgotten before.
-          r[4] = forget_at(r[1], empty)
-          r[7] = true
+          r[4], r[7] = empty, true
         end
       end
     else
@@ -204,10 +123,7 @@ end
 for key, first in pairs(records) do
   local r, dirty = first, false
   while r do
-    if r[7] then
-      dirty = true
-      rounded(r)
-    end
+    dirty = dirty or r[7]
     r = r[8]
   end
   if dirty then write_back(key, first) end

@@ -1,0 +1,111 @@
+//! Many requests in one call of `tokens.lua`.
+//!
+//! The script says whether a request passes and what it found; what that means for each tier is worked out here, by the same
+//! arithmetic as in memory.
+
+use std::collections::HashMap;
+
+use super::parcel::{Keys, MOST_SUBJECTS, Parcel, Reader, double, figures};
+use crate::algorithm::{Level, State};
+use crate::store::{Outcome, Taken};
+
+/// Byte strings, each once, numbered from 1 on.
+#[derive(Default)]
+struct Numbered {
+    all: Vec<u8>,
+    numbers: HashMap<Vec<u8>, u16, foldhash::fast::RandomState>,
+}
+
+impl Numbered {
+    fn number(&mut self, bytes: &[u8]) -> u16 {
+        if let Some(number) = self.numbers.get(bytes) {
+            return *number;
+        }
+        self.all.extend(bytes);
+        let number = self.count() + 1;
+        self.numbers.insert(bytes.to_owned(), number);
+        number
+    }
+
+    /// 64 requests of 8 tiers have fewer than 65,536.
+    fn count(&self) -> u16 {
+        u16::try_from(self.numbers.len()).unwrap_or(u16::MAX)
+    }
+}
+
+/// What a call carries.
+pub(super) fn manifest<'a>(parcels: impl Iterator<Item = &'a Parcel>) -> (Vec<String>, Vec<u8>) {
+    let mut keys = Keys::default();
+    let (mut limits, mut shapes) = (Numbered::default(), Numbered::default());
+    let (mut requests, mut shape) = (Vec::new(), Vec::new());
+    for parcel in parcels {
+        shape.clear();
+        shape.push(u8::try_from(parcel.charges.len()).unwrap_or(u8::MAX));
+        let mut subjects = [0; MOST_SUBJECTS as usize];
+        for charge in &parcel.charges {
+            let (_, numbers) = figures(&charge.limit);
+            let limit = limits.number(numbers.map(double).as_flattened());
+            shape.push(charge.slot);
+            shape.extend(limit.to_le_bytes());
+            shape.push(u8::from(charge.shadow));
+            shape.extend(charge.address.id);
+            shape.extend(double(charge.cost));
+            let subject = &mut subjects[usize::from(charge.slot - 1)];
+            if *subject == 0 {
+                *subject = keys.number(&charge.address.key);
+            }
+        }
+        requests.extend(shapes.number(&shape).to_le_bytes());
+        for subject in subjects {
+            requests.extend(subject.to_le_bytes());
+        }
+    }
+    let mut blob = Vec::with_capacity(4 + limits.all.len() + shapes.all.len() + requests.len());
+    for numbered in [&limits, &shapes] {
+        blob.extend(numbered.count().to_le_bytes());
+        blob.extend(&numbered.all);
+    }
+    blob.extend(requests);
+    (keys.keys, blob)
+}
+
+/// What the script answered to these. `None` if it is no such answer.
+pub(super) fn read_reply<'a>(
+    reply: &[u8],
+    parcels: impl Iterator<Item = &'a Parcel>,
+) -> Option<Vec<Taken>> {
+    let mut reader = Reader(reply);
+    let at_us = reader.number()?;
+    let taken: Option<Vec<Taken>> = parcels
+        .map(|parcel| read_one(&mut reader, parcel, at_us))
+        .collect();
+    taken.filter(|_| reader.is_empty())
+}
+
+fn read_one(reader: &mut Reader<'_>, parcel: &Parcel, at_us: u64) -> Option<Taken> {
+    let admitted = reader.byte()? == 1;
+    let mut taken = Taken {
+        admitted,
+        at_us,
+        outcomes: smallvec::smallvec![Outcome::NONE; parcel.charges.len()],
+    };
+    let mut passes = true;
+    for charge in &parcel.charges {
+        let mut state = State::Level(Level {
+            at_us: reader.number()?,
+            used_utok: reader.number()?,
+        });
+        let look = (charge.limit).take(&mut state, at_us, charge.cost, admitted);
+        passes &= charge.shadow || look.fit.admits();
+        taken.outcomes[charge.nth] = Outcome {
+            fit: look.fit,
+            remaining: look.remaining,
+            full_at_us: look.empty_at_us.max(at_us),
+            at_us,
+            charged: look.charged,
+            shared: false,
+        };
+    }
+    // By the same arithmetic, it must come out the same.
+    (passes == admitted).then_some(taken)
+}
