@@ -25,6 +25,8 @@ ifeq ($(NEXTEST),yes)
 else
 	cargo test --workspace --all-features --lib --bins --tests --no-fail-fast
 endif
+	@echo "== without TLS"
+	cargo test --package tollgate --features redis --lib redis::tls
 	@echo "== examples in the documentation"
 	cargo test --workspace --all-features --doc
 	@echo "== every interleaving of what is lock-free"
@@ -36,6 +38,7 @@ check: needs
 	@echo "== lints"
 	cargo clippy --workspace --all-targets --all-features -- --deny warnings
 	cargo clippy --package tollgate -- --deny warnings
+	cargo clippy --package tollgate --features redis -- --deny warnings
 	@echo "== docs"
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --all-features --no-deps --document-private-items
 

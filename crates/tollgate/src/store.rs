@@ -14,7 +14,9 @@ use smallvec::SmallVec;
 pub use crate::algorithm::Fit;
 pub use memory::{MemoryConfig, MemoryStats, MemoryStore};
 #[cfg(feature = "redis")]
-pub use redis::{RedisClock, RedisConfig, RedisError, RedisStore, ServerWarning};
+pub use redis::{
+    RedisClock, RedisConfig, RedisError, RedisIdentity, RedisStore, RedisTls, ServerWarning,
+};
 
 use crate::bucket::Bucket;
 use crate::limit::Limit;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
-use tollgate::store::{RedisConfig, RedisStore};
+use tollgate::store::{RedisConfig, RedisStore, Store as _};
 use tollgate::{BreakerConfig, Limit, Limiter, SharedConfig, Source};
 use tollgate_referee::{Bound, Log};
 
@@ -445,6 +445,24 @@ fn latency_within_the_deadline_is_only_slow() {
     scene.admitted_no_more_than(STORE);
 }
 
+/// A connection takes a walk to the server and back before the first check, and both together are too long here.
+#[test]
+fn connecting_may_take_longer_than_the_deadline() {
+    let server = Server::start();
+    let runtime = runtime();
+    let proxy = runtime.block_on(Proxy::before(server.socket()));
+    proxy.becomes(Wire::Slow(DEADLINE * 2 / 3));
+    let config = RedisConfig {
+        deadline: DEADLINE,
+        ..RedisConfig::default()
+    };
+    let store = RedisStore::open(&proxy.url(), config).unwrap();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while let Err(error) = runtime.block_on(store.peek(&[])) {
+        assert!(Instant::now() < patience, "{error}");
+    }
+}
+
 #[test]
 fn a_server_that_would_break_promises_is_named_at_the_start() {
     let server = Server::start();
@@ -469,6 +487,12 @@ fn a_server_that_would_break_promises_is_named_at_the_start() {
         "{said}"
     );
     assert!(!said.contains("secret"));
+    let as_stranger = format!("{}?user=clerk&pass=guess", server.url());
+    let said = warnings(&as_stranger);
+    assert!(
+        said.contains("WRONGPASS") && !said.contains("guess"),
+        "{said}"
+    );
     server.tell("REPLICAOF 127.0.0.1 1");
     assert!(warnings(&server.url()).contains("replica"));
 }

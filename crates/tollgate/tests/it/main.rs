@@ -10,6 +10,7 @@
 //! - `processes`: several processes on one Redis.
 //! - `shared`: a limiter over Redis: remembered denials, and each rule's policy.
 //! - `same_answers`: memory and Redis asked the same, one by one.
+//! - `tls`: servers spoken to over TLS, and those that are not to be believed.
 //! - `regressions`: bugs seen elsewhere, by name.
 
 #![allow(
@@ -20,6 +21,8 @@
 )]
 
 mod bounded;
+#[cfg(feature = "tls")]
+mod certificates;
 mod concurrency;
 mod contract;
 #[cfg(feature = "redis")]
@@ -40,3 +43,5 @@ mod server;
 #[cfg(feature = "redis")]
 mod shared;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;

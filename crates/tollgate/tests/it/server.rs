@@ -3,13 +3,20 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+#[cfg(feature = "tls")]
+use tollgate::store::RedisIdentity;
 use tollgate::store::{
-    Charge, RedisClock, RedisConfig, RedisError, RedisStore, Refund, Store, Taken,
+    Charge, RedisClock, RedisConfig, RedisError, RedisStore, RedisTls, Refund, Store, Taken,
 };
 use tollgate::{Bucket, Clock};
+
+#[cfg(feature = "tls")]
+use crate::certificates::Authority;
 
 /// A redis-server behind a socket file, so that no two tests fight for a port.
 pub(crate) struct Server {
@@ -50,7 +57,7 @@ impl Server {
     }
 
     pub(crate) fn ask<T: redis::FromRedisValue>(&self, words: &str) -> T {
-        ask(&self.url(), words)
+        ask(&redis::Client::open(self.url()).unwrap(), words)
     }
 
     fn wait_until_it_listens(&self) {
@@ -101,9 +108,9 @@ fn spawn(folder: &Path) -> Child {
 /// A primary, a replica and three sentinels.
 pub(crate) struct Guarded {
     primary: TcpServer,
-    /// Held so that they go on.
-    _others: Vec<TcpServer>,
-    sentinels: Vec<u16>,
+    /// Held so that it goes on.
+    _replica: TcpServer,
+    sentinels: [TcpServer; 3],
 }
 
 /// Three primaries that share the slots, each with a replica if that is wanted.
@@ -118,13 +125,19 @@ impl Clustered {
 
     /// Each primary with so many.
     pub(crate) fn start_with_replicas(replicas: usize) -> Self {
+        Self::start_speaking(&Speech::Plain, replicas)
+    }
+
+    pub(crate) fn start_speaking(speech: &Speech, replicas: usize) -> Self {
         let config = "cluster-enabled yes\ncluster-node-timeout 1000\n\
                       repl-diskless-sync-delay 0\nappendonly no\nsave \"\"\n";
         let nodes: Vec<TcpServer> = (0..3 * (1 + replicas))
-            .map(|_| TcpServer::start(config, &[]))
+            .map(|_| TcpServer::start_speaking(speech, config, &[]))
             .collect();
         let clustered = Self { nodes };
         let made = Command::new("redis-cli")
+            .args(speech.cli_args())
+            .current_dir(clustered.nodes[0].folder.path())
             .args(["--cluster", "create"])
             .args(clustered.addresses())
             .args(["--cluster-replicas", &replicas.to_string(), "--cluster-yes"])
@@ -138,8 +151,8 @@ impl Clustered {
     fn wait_until_all_are_well(&self) {
         let patience = Instant::now() + Duration::from_secs(30);
         let is_well = |node: &TcpServer| {
-            let about: String = ask_at(node.port, "CLUSTER INFO");
-            let replication: String = ask_at(node.port, "INFO replication");
+            let about: String = node.ask("CLUSTER INFO");
+            let replication: String = node.ask("INFO replication");
             // A replica that never heard its primary will not take over.
             about.contains("cluster_state:ok") && !replication.contains("master_link_status:down")
         };
@@ -155,13 +168,14 @@ impl Clustered {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis+cluster://{}", self.addresses().join(","))
+        let scheme = self.nodes[0].speech.scheme();
+        format!("{scheme}+cluster://{}", self.addresses().join(","))
     }
 
     /// The node with this slot, and another one.
     fn owner_and_other(&self, slot: u16) -> (&TcpServer, &TcpServer) {
         let owns = |node: &&TcpServer| {
-            let mine: Vec<u16> = (slots_of(node.port).into_iter())
+            let mine: Vec<u16> = (slots_of(node).into_iter())
                 .filter(|known| *known == slot)
                 .collect();
             !mine.is_empty()
@@ -174,35 +188,23 @@ impl Clustered {
     /// Moves a slot to another node while it is used, in the steps that resharding takes; `between` runs when it is half-way.
     pub(crate) fn move_slot(&self, slot: u16, mut between: impl FnMut()) {
         let (from, to) = self.owner_and_other(slot);
-        let (from_id, to_id): (String, String) = (
-            ask_at(from.port, "CLUSTER MYID"),
-            ask_at(to.port, "CLUSTER MYID"),
-        );
-        let tell = |port, words: String| drop(ask_at::<redis::Value>(port, &words));
-        tell(
-            to.port,
-            format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}"),
-        );
-        tell(
-            from.port,
-            format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}"),
-        );
+        let (from_id, to_id): (String, String) = (from.ask("CLUSTER MYID"), to.ask("CLUSTER MYID"));
+        let tell = |node: &TcpServer, words: String| drop(node.ask::<redis::Value>(&words));
+        tell(to, format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}"));
+        tell(from, format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}"));
         between();
-        let keys: Vec<String> = ask_at(from.port, &format!("CLUSTER GETKEYSINSLOT {slot} 100"));
+        let keys: Vec<String> = from.ask(&format!("CLUSTER GETKEYSINSLOT {slot} 100"));
         for key in keys {
-            tell(
-                from.port,
-                format!("MIGRATE 127.0.0.1 {} {key} 0 1000", to.port),
-            );
+            tell(from, format!("MIGRATE 127.0.0.1 {} {key} 0 1000", to.port));
         }
         between();
         for node in [to, from] {
-            tell(node.port, format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
+            tell(node, format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
         }
     }
 
     pub(crate) fn slot_of(&self, key: &str) -> u16 {
-        ask_at(self.nodes[0].port, &format!("CLUSTER KEYSLOT {key}"))
+        self.nodes[0].ask(&format!("CLUSTER KEYSLOT {key}"))
     }
 
     /// The process that has this slot.
@@ -214,7 +216,7 @@ impl Clustered {
     pub(crate) fn without_slot(&self, slot: u16, meanwhile: impl FnOnce()) {
         let (owner, _) = self.owner_and_other(slot);
         let tell = |words: &str| {
-            ask_at::<redis::Value>(owner.port, &format!("{words} {slot}"));
+            owner.ask::<redis::Value>(&format!("{words} {slot}"));
         };
         tell("CLUSTER DELSLOTS");
         meanwhile();
@@ -223,8 +225,8 @@ impl Clustered {
 }
 
 /// The slots a node says are its own.
-fn slots_of(port: u16) -> Vec<u16> {
-    let nodes: String = ask_at(port, "CLUSTER NODES");
+fn slots_of(node: &TcpServer) -> Vec<u16> {
+    let nodes: String = node.ask("CLUSTER NODES");
     let own = nodes.lines().find(|line| line.contains("myself")).unwrap();
     (own.split(' ').skip(8))
         .filter(|range| !range.starts_with('['))
@@ -235,28 +237,92 @@ fn slots_of(port: u16) -> Vec<u16> {
         .collect()
 }
 
+/// How servers are spoken to.
+#[derive(Clone)]
+pub(crate) enum Speech {
+    Plain,
+    /// Over TLS, with certificates by this authority for 127.0.0.1.
+    #[cfg(feature = "tls")]
+    Tls(Arc<Authority>),
+}
+
+impl Speech {
+    fn scheme(&self) -> &'static str {
+        match self {
+            Self::Plain => "redis",
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => "rediss",
+        }
+    }
+
+    /// What a server in this folder has to be told.
+    fn server_args(&self, folder: &Path, port: u16) -> Vec<String> {
+        let words = match self {
+            Self::Plain => format!("--port {port}"),
+            #[cfg(feature = "tls")]
+            Self::Tls(authority) => {
+                authority.write(folder, &authority.vouch_for("127.0.0.1"));
+                tls_args(port)
+            }
+        };
+        // Only TLS needs the folder.
+        let _ = folder;
+        words.split(' ').map(str::to_owned).collect()
+    }
+
+    fn cli_args(&self) -> &'static [&'static str] {
+        match self {
+            Self::Plain => &[],
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => &["--tls", "--cacert", "ca.pem"],
+        }
+    }
+
+    fn client(&self, url: &str) -> redis::Client {
+        match self {
+            Self::Plain => redis::Client::open(url).unwrap(),
+            #[cfg(feature = "tls")]
+            Self::Tls(authority) => authority.client(url),
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+fn tls_args(port: u16) -> String {
+    format!(
+        "--port 0 --tls-port {port} --tls-ca-cert-file ca.pem --tls-cert-file certificate.pem \
+         --tls-key-file key.pem --tls-auth-clients no --tls-replication yes --tls-cluster yes"
+    )
+}
+
 /// A process that listens on a port of its own.
-struct TcpServer {
+pub(crate) struct TcpServer {
     process: Child,
     port: u16,
-    _folder: TempDir,
+    speech: Speech,
+    folder: TempDir,
 }
 
 impl Guarded {
     pub(crate) fn start() -> Self {
-        let primary = TcpServer::start("", &[]);
+        Self::start_speaking(&Speech::Plain)
+    }
+
+    pub(crate) fn start_speaking(speech: &Speech) -> Self {
+        let primary = TcpServer::start_speaking(speech, "", &[]);
         let primary_port = primary.port.to_string();
-        let replica = TcpServer::start("", &["--replicaof", "127.0.0.1", &primary_port]);
+        let replicates = ["--replicaof", "127.0.0.1", &primary_port];
+        let replica = TcpServer::start_speaking(speech, "", &replicates);
         let config = format!(
             "sentinel monitor gate 127.0.0.1 {primary_port} 2\n\
              sentinel down-after-milliseconds gate 500\n\
              sentinel failover-timeout gate 3000\n"
         );
-        let sentinels = [(); 3].map(|()| TcpServer::start(&config, &["--sentinel"]));
+        let sentinel = || TcpServer::start_speaking(speech, &config, &["--sentinel"]);
         let guarded = Self {
-            sentinels: sentinels.iter().map(|sentinel| sentinel.port).collect(),
             primary,
-            _others: sentinels.into_iter().chain([replica]).collect(),
+            _replica: replica,
+            sentinels: [sentinel(), sentinel(), sentinel()],
         };
         guarded.wait_until_they_know_each_other();
         guarded
@@ -264,8 +330,8 @@ impl Guarded {
 
     fn wait_until_they_know_each_other(&self) {
         let patience = Instant::now() + Duration::from_secs(30);
-        let knows_all = |port: &u16| {
-            let about: HashMap<String, String> = ask_at(*port, "SENTINEL MASTER gate");
+        let knows_all = |sentinel: &TcpServer| {
+            let about: HashMap<String, String> = sentinel.ask("SENTINEL MASTER gate");
             about["num-slaves"] == "1" && about["num-other-sentinels"] == "2"
         };
         while !self.sentinels.iter().all(knows_all) {
@@ -276,9 +342,10 @@ impl Guarded {
 
     pub(crate) fn url(&self) -> String {
         let hosts: Vec<String> = (self.sentinels.iter())
-            .map(|port| format!("127.0.0.1:{port}"))
+            .map(|sentinel| format!("127.0.0.1:{}", sentinel.port))
             .collect();
-        format!("redis+sentinel://{}/gate", hosts.join(","))
+        let scheme = self.primary.speech.scheme();
+        format!("{scheme}+sentinel://{}/gate", hosts.join(","))
     }
 
     pub(crate) fn kill_the_primary(&mut self) {
@@ -287,14 +354,14 @@ impl Guarded {
 }
 
 impl TcpServer {
-    fn start(config: &str, args: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+    pub(crate) fn start_speaking(speech: &Speech, config: &str, args: &[&str]) -> Self {
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        let speaking = speech.server_args(folder.path(), port);
         std::fs::write(folder.path().join("config"), config).unwrap();
-        let port = free_port();
         let process = Command::new("redis-server")
             .arg("config")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--logfile", "log"])
+            .args(speaking)
+            .args(["--bind", "127.0.0.1", "--logfile", "log"])
             .args(args)
             .current_dir(folder.path())
             .stdout(Stdio::null())
@@ -303,7 +370,8 @@ impl TcpServer {
         let server = Self {
             process,
             port,
-            _folder: folder,
+            speech: speech.clone(),
+            folder,
         };
         let patience = Instant::now() + Duration::from_secs(20);
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -311,6 +379,28 @@ impl TcpServer {
             std::thread::sleep(Duration::from_millis(2));
         }
         server
+    }
+
+    /// Its address without a scheme.
+    pub(crate) fn place(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("{}://{}", self.speech.scheme(), self.place())
+    }
+
+    /// Runs a command on a connection of its own.
+    pub(crate) fn ask<T: redis::FromRedisValue>(&self, words: &str) -> T {
+        ask(&self.speech.client(&self.url()), words)
+    }
+
+    /// Shows another certificate from now on.
+    #[cfg(feature = "tls")]
+    pub(crate) fn show(&self, authority: &Authority, shown: &RedisIdentity) {
+        authority.write(self.folder.path(), shown);
+        // It reads them again.
+        self.ask::<redis::Value>("CONFIG SET tls-cert-file certificate.pem tls-key-file key.pem");
     }
 }
 
@@ -336,12 +426,7 @@ fn free_port() -> u16 {
     }
 }
 
-fn ask_at<T: redis::FromRedisValue>(port: u16, words: &str) -> T {
-    ask(&format!("redis://127.0.0.1:{port}"), words)
-}
-
-fn ask<T: redis::FromRedisValue>(url: &str, words: &str) -> T {
-    let client = redis::Client::open(url).unwrap();
+fn ask<T: redis::FromRedisValue>(client: &redis::Client, words: &str) -> T {
     let mut words = words.split(' ');
     let mut command = redis::cmd(words.next().unwrap());
     // An empty word is an empty argument.
@@ -359,13 +444,14 @@ pub(crate) struct OwnRedis {
     server: Server,
 }
 
-/// A store on a cluster, under a name of its own.
-pub(crate) fn store_on(clustered: &Clustered, prefix: &str, clock: Clock) -> RedisStore {
+/// A store at this address, under a name of its own.
+pub(crate) fn store_at(url: &str, tls: RedisTls, prefix: &str, clock: Clock) -> RedisStore {
     let config = RedisConfig {
         prefix: prefix.to_owned(),
+        tls,
         ..config(clock)
     };
-    RedisStore::open(&clustered.url(), config).unwrap()
+    RedisStore::open(url, config).unwrap()
 }
 
 impl OwnRedis {

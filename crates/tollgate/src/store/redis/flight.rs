@@ -40,7 +40,7 @@ pub(super) struct Flights {
 
 #[derive(Debug)]
 pub(super) enum Destination {
-    Server(Box<Connection>),
+    Server(Arc<Connection>),
     Slot(Arc<Cluster>, u16),
 }
 
