@@ -8,6 +8,7 @@
 //! - `faults`: what a limiter does while its Redis is in trouble.
 //! - `planted`: the usual bugs, put into our own scripts, are found.
 //! - `processes`: several processes on one Redis.
+//! - `scripts`: how servers old and new learn our scripts, and what they refuse before one starts.
 //! - `shared`: a limiter over Redis: remembered denials, and each rule's policy.
 //! - `same_answers`: memory and Redis asked the same, one by one.
 //! - `tls`: servers spoken to over TLS, and those that are not to be believed.
@@ -38,6 +39,8 @@ mod reference;
 mod regressions;
 #[cfg(feature = "redis")]
 mod same_answers;
+#[cfg(feature = "redis")]
+mod scripts;
 #[cfg(feature = "redis")]
 mod server;
 #[cfg(feature = "redis")]

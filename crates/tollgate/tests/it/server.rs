@@ -1,7 +1,7 @@
 //! Real servers, each in a folder of its own, ended when the test is.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 #[cfg(feature = "tls")]
 use std::sync::Arc;
@@ -24,10 +24,40 @@ pub(crate) struct Server {
     folder: TempDir,
 }
 
+/// Which server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// The system's, 7 or later.
+    Current,
+    /// The last before scripts had flags.
+    SixTwo,
+}
+
+impl Version {
+    fn program(self) -> PathBuf {
+        match self {
+            Self::Current => "redis-server".into(),
+            Self::SixTwo => {
+                let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/redis-6.2");
+                let program = folder.join("redis-server");
+                assert!(
+                    program.exists(),
+                    "there is no redis-server 6.2 in {folder:?}: run `make needs`"
+                );
+                program
+            }
+        }
+    }
+}
+
 impl Server {
     pub(crate) fn start() -> Self {
+        Self::start_version(Version::Current)
+    }
+
+    pub(crate) fn start_version(version: Version) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let process = spawn(folder.path());
+        let process = spawn(version, folder.path(), &[]);
         let server = Self { process, folder };
         server.wait_until_it_listens();
         server
@@ -35,10 +65,15 @@ impl Server {
 
     /// Ends it as a crash would, and starts it again with nothing in it.
     pub(crate) fn restart(&mut self) {
+        self.restart_as(Version::Current, &[]);
+    }
+
+    /// The same as another version, or with other settings. What it saved is still there.
+    pub(crate) fn restart_as(&mut self, version: Version, settings: &[&str]) {
         self.kill();
         // What is left of the one before would look like a server.
         let _ = std::fs::remove_file(self.socket());
-        self.process = spawn(self.path());
+        self.process = spawn(version, self.path(), settings);
         self.wait_until_it_listens();
     }
 
@@ -68,7 +103,7 @@ impl Server {
         }
     }
 
-    pub(crate) fn socket(&self) -> std::path::PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.path().join("redis.sock")
     }
 
@@ -94,11 +129,17 @@ pub(crate) fn send_signal(process: u32, signal: &str) {
     assert!(sent.unwrap().success());
 }
 
-fn spawn(folder: &Path) -> Child {
-    Command::new("redis-server")
+fn spawn(version: Version, folder: &Path, settings: &[&str]) -> Child {
+    // 6.2 allows that without being asked.
+    let debug: &[&str] = match version {
+        Version::Current => &["--enable-debug-command", "yes"],
+        Version::SixTwo => &[],
+    };
+    Command::new(version.program())
         .args(["--port", "0", "--save", "", "--appendonly", "no"])
         .args(["--unixsocket", "redis.sock", "--logfile", "log"])
-        .args(["--enable-debug-command", "yes"])
+        .args(debug)
+        .args(settings)
         .current_dir(folder)
         .stdout(Stdio::null())
         .spawn()

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::RedisError;
-use super::script::Script;
+use super::script::{Line, Script};
 use super::tls::{RedisTls, Transport};
 
 pub(super) struct Connection {
@@ -41,7 +41,7 @@ enum Route {
 /// The connection, and how many there were before it: so that what broke does not take its successor along.
 #[derive(Default)]
 struct Current {
-    connection: Option<MultiplexedConnection>,
+    line: Option<Line>,
     generation: u64,
     /// What comes of the attempt that is under way.
     attempt: Option<watch::Receiver<Option<Attempt>>>,
@@ -50,7 +50,7 @@ struct Current {
 }
 
 /// A connection and its generation.
-type Attempt = Result<(MultiplexedConnection, u64), RedisError>;
+type Attempt = Result<(Line, u64), RedisError>;
 
 impl Connection {
     pub(super) fn new(url: &str, tls: &RedisTls, timeout: Duration) -> Result<Self, RedisError> {
@@ -93,9 +93,7 @@ impl Connection {
         asking: bool,
         until: Instant,
     ) -> Result<T, RedisError> {
-        let call = async |connection: &mut MultiplexedConnection| {
-            script.call(connection, keys, args, asking).await
-        };
+        let call = async |line: &mut Line| script.call(line, keys, args, asking).await;
         self.run(call, until).await
     }
 
@@ -104,9 +102,10 @@ impl Connection {
         self: &Arc<Self>,
         until: Instant,
     ) -> Result<Vec<(u16, u16, String)>, RedisError> {
-        let ask = async |connection: &mut MultiplexedConnection| {
+        let ask = async |line: &mut Line| {
             let mut command = redis::cmd("CLUSTER");
-            Ok(command.arg("SLOTS").query_async(connection).await?)
+            let asked = command.arg("SLOTS").query_async(&mut line.connection);
+            Ok(asked.await?)
         };
         let answer: redis::Value = self.run(ask, until).await?;
         read_slots(&answer).ok_or(RedisError::Garbage)
@@ -114,25 +113,25 @@ impl Connection {
 
     /// `INFO`.
     pub(super) async fn info(self: &Arc<Self>, until: Instant) -> Result<String, RedisError> {
-        let ask = async |connection: &mut MultiplexedConnection| {
-            Ok(redis::cmd("INFO").query_async(connection).await?)
+        let ask = async |line: &mut Line| {
+            Ok(redis::cmd("INFO").query_async(&mut line.connection).await?)
         };
         self.run(ask, until).await
     }
 
     async fn run<T>(
         self: &Arc<Self>,
-        call: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<T, RedisError>,
+        call: impl AsyncFnOnce(&mut Line) -> Result<T, RedisError>,
         until: Instant,
     ) -> Result<T, RedisError> {
-        let (mut connection, generation) = match timeout_at(until, self.get()).await {
-            Ok(connection) => connection?,
+        let (mut line, generation) = match timeout_at(until, self.get()).await {
+            Ok(line) => line?,
             // Rather why there is no connection than that there is none yet.
             Err(_) => {
                 return Err((self.current.lock().failure.clone()).unwrap_or(RedisError::TooLate));
             }
         };
-        let answer = timeout_at(until, call(&mut connection)).await;
+        let answer = timeout_at(until, call(&mut line)).await;
         let answer = answer.unwrap_or(Err(RedisError::TooLate));
         if let Err(error) = &answer
             && error.spoils_connection()
@@ -147,8 +146,8 @@ impl Connection {
         let lost = || RedisError::Unreachable("connecting was given up".into());
         let mut attempt = {
             let mut current = self.current.lock();
-            if let Some(connection) = &current.connection {
-                return Ok((connection.clone(), current.generation));
+            if let Some(line) = &current.line {
+                return Ok((line.clone(), current.generation));
             }
             match &current.attempt {
                 // One whose runtime is gone ends without a word.
@@ -176,10 +175,11 @@ impl Connection {
         current.attempt = None;
         let attempt = match made {
             Ok(connection) => {
+                let line = Line::new(connection);
                 current.generation += 1;
-                current.connection = Some(connection.clone());
+                current.line = Some(line.clone());
                 current.failure = None;
-                Ok((connection, current.generation))
+                Ok((line, current.generation))
             }
             Err(error) => {
                 current.failure = Some(error.clone());
@@ -194,7 +194,7 @@ impl Connection {
     fn spoilt(&self, generation: u64) {
         let mut current = self.current.lock();
         if current.generation == generation {
-            current.connection = None;
+            current.line = None;
         }
     }
 }

@@ -207,8 +207,12 @@ impl Flights {
         let flag: &[u8] = if charging { b"1" } else { b"0" };
         let args = [now.as_bytes(), tolerance.as_bytes(), flag, &manifest.blob];
         let until = until.unwrap_or_else(Instant::now);
+        let script = match charging {
+            true => &self.scripts.take,
+            false => &self.scripts.peek,
+        };
         let answer: Result<Vec<u8>, RedisError> =
-            (self.call(&self.scripts.take, &manifest.keys, &args, until)).await;
+            (self.call(script, &manifest.keys, &args, until)).await;
         let taken = answer.and_then(|reply| {
             let sizes = crew.iter().map(|one| one.parcel.charges.len());
             read_reply(&reply, sizes).ok_or(RedisError::Garbage)
