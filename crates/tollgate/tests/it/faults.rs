@@ -8,11 +8,11 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
 use tollgate::store::{RedisConfig, RedisStore, Store as _};
-use tollgate::{BreakerConfig, Limit, Limiter, SharedConfig, Source};
+use tollgate::{BreakerConfig, Decision, Limit, Limiter, SharedConfig, Source};
 use tollgate_referee::{Bound, Log};
 
 use crate::proxy::{Proxy, Wire};
-use crate::server::{Clustered, Guarded, Server, send_signal};
+use crate::server::{Clustered, Guarded, Server, Version, send_signal};
 use crate::support::limit;
 
 const CALLERS: usize = 16;
@@ -142,6 +142,10 @@ impl Scene {
         assert!(most < DEADLINE + Duration::from_secs(2), "{most:?}");
     }
 
+    fn check(&self, key: &str, limit: &Limit, cost: u64) -> Decision {
+        (self.runtime).block_on(self.limiter.check(key, limit, cost))
+    }
+
     fn breaker_opened(&self) -> u64 {
         self.limiter.shared_stats().unwrap().breaker_opened
     }
@@ -213,6 +217,40 @@ fn sigkill_and_a_restart_with_nothing() {
         Server::restart,
         AND_ONE_FORGOTTEN,
     );
+}
+
+/// Reads its file for some seconds, in which it answers LOADING; and then knows what was used before.
+#[test]
+fn loading_after_a_restart() {
+    const KEYS: u64 = 5_000;
+    let mut server = Server::start();
+    server.tell(&format!("DEBUG POPULATE {KEYS} padding 100"));
+    let mut scene = Scene::before(&server, DEADLINE);
+    scene.go_on_until_the_store_is_back();
+    // What has to be there afterwards, long after the callers' own bucket is full again.
+    let hourly = limit("1/h burst 10");
+    let all = scene.check("spent", &hourly, 10);
+    assert_eq!((all.allowed(), all.source()), (true, Source::Store));
+    server.tell("SAVE");
+    let slowly = [
+        ("--key-load-delay", "1000"),
+        ("--loading-process-events-interval-bytes", "1024"),
+    ];
+    let settings: Vec<&str> = slowly
+        .iter()
+        .flat_map(|(name, value)| [*name, *value])
+        .collect();
+    server.restart_as(Version::Current, &settings);
+    assert!(server.is_loading());
+    scene.goes_on_without_the_store();
+    // It did so all the time.
+    assert!(server.is_loading());
+    scene.go_on_until_the_store_is_back();
+    assert!(!server.is_loading());
+    scene.admitted_no_more_than(STORE_AND_LOCAL);
+    scene.nobody_waited();
+    let more = scene.check("spent", &hourly, 1);
+    assert_eq!((more.allowed(), more.source()), (false, Source::Store));
 }
 
 #[test]

@@ -95,6 +95,12 @@ impl Server {
         ask(&redis::Client::open(self.url()).unwrap(), words)
     }
 
+    /// Whether it still reads its file.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.ask::<String>("INFO persistence")
+            .contains("\nloading:1")
+    }
+
     fn wait_until_it_listens(&self) {
         let patience = Instant::now() + Duration::from_secs(20);
         while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {
