@@ -32,7 +32,7 @@ macro_rules! contract {
 
         /// All of them on servers that take long to start, each under a name of its own.
         #[cfg(feature = "redis")]
-        fn keeps_the_whole_contract(open: impl Fn(&str, tollgate::Clock) -> RedisStore) {
+        pub(crate) fn keeps_the_whole_contract(open: impl Fn(&str, tollgate::Clock) -> RedisStore) {
             $(
                 let clock = crate::support::clock();
                 let name = stringify!($check);

@@ -10,6 +10,7 @@
 //! - `processes`: several processes on one Redis.
 //! - `scripts`: how servers old and new learn our scripts, and what they refuse before one starts.
 //! - `shared`: a limiter over Redis: remembered denials, and each rule's policy.
+//! - `rights`: what a user of Redis needs for us, and no more.
 //! - `same_answers`: memory and Redis asked the same, one by one.
 //! - `tls`: servers spoken to over TLS, and those that are not to be believed.
 //! - `regressions`: bugs seen elsewhere, by name.
@@ -37,6 +38,8 @@ mod processes;
 mod proxy;
 mod reference;
 mod regressions;
+#[cfg(feature = "redis")]
+mod rights;
 #[cfg(feature = "redis")]
 mod same_answers;
 #[cfg(feature = "redis")]

@@ -254,6 +254,13 @@ impl Clustered {
         self.nodes[0].ask(&format!("CLUSTER KEYSLOT {key}"))
     }
 
+    /// Runs a command on every node.
+    pub(crate) fn tell_all(&self, words: &str) {
+        for node in &self.nodes {
+            node.ask::<redis::Value>(words);
+        }
+    }
+
     /// The process that has this slot.
     pub(crate) fn owner_of(&self, slot: u16) -> u32 {
         self.owner_and_other(slot).0.process.id()
@@ -393,6 +400,10 @@ impl Guarded {
             .collect();
         let scheme = self.primary.speech.scheme();
         format!("{scheme}+sentinel://{}/gate", hosts.join(","))
+    }
+
+    pub(crate) fn tell_primary(&self, words: &str) {
+        self.primary.ask::<redis::Value>(words);
     }
 
     pub(crate) fn kill_the_primary(&mut self) {
