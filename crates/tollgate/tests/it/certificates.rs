@@ -28,7 +28,7 @@ impl Authority {
 
     /// A certificate for a host of this name, or address.
     pub(crate) fn vouch_for(&self, host: &str) -> RedisIdentity {
-        self.sign(CertificateParams::new([host.to_owned()]).unwrap())
+        self.sign(&CertificateParams::new([host.to_owned()]).unwrap())
     }
 
     /// One that was good until yesteryear.
@@ -36,10 +36,10 @@ impl Authority {
         let mut params = CertificateParams::new([host.to_owned()]).unwrap();
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2021, 1, 1);
-        self.sign(params)
+        self.sign(&params)
     }
 
-    fn sign(&self, params: CertificateParams) -> RedisIdentity {
+    fn sign(&self, params: &CertificateParams) -> RedisIdentity {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         RedisIdentity {
