@@ -6,12 +6,12 @@ SHELL := bash
 NEEDS := cc:gcc redis-server:redis-server redis-sentinel:redis-sentinel
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run test check needs fmt soak bench-engine bench-redis clean
+.PHONY: help run test check needs programs fmt soak bench-engine bench-redis clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-run: needs ## see five algorithms meet the same traffic: a table, and a chart in simulation/
+run: programs ## see five algorithms meet the same traffic: a table, and a chart in simulation/
 	@cargo build --release --quiet --package tollgate-server
 	@for scenario in boundary burst-idle surge drivers; do \
 	   target/release/tollgate simulate $$scenario --out simulation/$$scenario || exit 1; echo; \
@@ -25,33 +25,39 @@ ifeq ($(NEXTEST),yes)
 else
 	cargo test --workspace --all-features --lib --bins --tests --no-fail-fast
 endif
+	@echo "== without TLS"
+	cargo test --package tollgate --features redis --lib redis::tls
 	@echo "== examples in the documentation"
 	cargo test --workspace --all-features --doc
 	@echo "== every interleaving of what is lock-free"
 	RUSTFLAGS="--cfg tollgate_loom" CARGO_TARGET_DIR=target/loom cargo test --package tollgate --lib loom_tests
 
-check: needs
+check: programs
 	@echo "== format"
 	cargo fmt --all --check
 	@echo "== lints"
 	cargo clippy --workspace --all-targets --all-features -- --deny warnings
 	cargo clippy --package tollgate -- --deny warnings
+	cargo clippy --package tollgate --features redis -- --deny warnings
 	@echo "== docs"
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --all-features --no-deps --document-private-items
 
-needs:
+needs: programs
+	@tools/need-redis-6.2 target/redis-6.2
+
+programs:
 	@tools/need $(NEEDS)
 
 fmt: ## format the code
 	cargo fmt --all
 
-soak: needs ## the long comparisons: a million operations per algorithm on memory and Redis (about 15 minutes)
+soak: programs ## the long comparisons: a million operations per algorithm on memory and Redis (about 15 minutes)
 	TOLLGATE_SAME_ANSWERS=1000000 cargo test --release --package tollgate --all-features --test it same_answers
 
-bench-engine: needs ## checks per second beside governor, in one run (about a minute)
+bench-engine: programs ## checks per second beside governor, in one run (about a minute)
 	cargo bench --package tollgate --bench engine
 
-bench-redis: needs ## checks in Redis beside the usual script, in one run on a server of its own (about two minutes)
+bench-redis: programs ## checks in Redis beside the usual script, in one run on a server of its own (about two minutes)
 	cargo bench --package tollgate --features redis --bench redis
 
 clean: ## remove what was built and written

@@ -16,7 +16,9 @@ pub use memory::{MemoryConfig, MemoryStats, MemoryStore};
 #[cfg(feature = "redis")]
 pub(crate) use redis::{Address, Record};
 #[cfg(feature = "redis")]
-pub use redis::{RedisClock, RedisConfig, RedisError, RedisStore, ServerWarning};
+pub use redis::{
+    RedisClock, RedisConfig, RedisError, RedisIdentity, RedisStore, RedisTls, ServerWarning,
+};
 
 use crate::bucket::Bucket;
 use crate::limit::Limit;

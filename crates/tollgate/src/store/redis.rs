@@ -12,6 +12,7 @@ mod health;
 mod key;
 mod parcel;
 mod script;
+mod tls;
 mod tokens;
 
 use std::sync::{Arc, OnceLock};
@@ -21,6 +22,7 @@ use tokio::task::JoinSet;
 
 pub use error::RedisError;
 pub use health::ServerWarning;
+pub use tls::{RedisIdentity, RedisTls};
 
 use super::{Charge, Outcome, Refund, Store, Taken};
 use crate::bucket::{Bucket, Part};
@@ -32,6 +34,7 @@ pub(crate) use key::Address;
 use key::Namespace;
 use parcel::Parcel;
 use script::Scripts;
+use tls::Transport;
 
 /// How a [`RedisStore`] is set up.
 #[derive(Clone, Debug)]
@@ -43,8 +46,10 @@ pub struct RedisConfig {
     /// How long a check may take, 10 ms by default. One that is still unsent then is never sent; one that was sent may
     /// still be charged.
     pub deadline: Duration,
-    /// How long connecting may take, 1 s by default.
+    /// How long connecting may take, 1 s by default. Goes on while checks that are over their deadline stop waiting for it.
     pub connect_timeout: Duration,
+    /// Whose certificates to believe, and which to show, at an address that asks for TLS (feature `tls`).
+    pub tls: RedisTls,
 }
 
 impl Default for RedisConfig {
@@ -54,6 +59,7 @@ impl Default for RedisConfig {
             clock: RedisClock::Server,
             deadline: Duration::from_millis(10),
             connect_timeout: Duration::from_secs(1),
+            tls: RedisTls::default(),
         }
     }
 }
@@ -120,10 +126,12 @@ impl RedisStore {
     ///
     /// - `redis://[user:password@]host[:port][/db]`, or `unix:///path?db=n`;
     /// - `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]`: the primary that sentinels name, whichever it is;
-    /// - `redis+cluster://[user:password@]host[:port],host[:port]`: a cluster, from these nodes on.
+    /// - `redis+cluster://[user:password@]host[:port],host[:port]`: a cluster, from these nodes on;
+    /// - `rediss://`, `rediss+sentinel://`, `rediss+cluster://`: the same over TLS (feature `tls`), with sentinels and with every node. Their
+    ///   certificates must be for the names or addresses by which sentinels and nodes name each other.
     ///
     /// # Errors
-    /// When the address or the prefix cannot be right.
+    /// When the address, the prefix or the certificates cannot be right.
     pub fn open(url: &str, config: RedisConfig) -> Result<Self, RedisError> {
         Self::with_scripts(url, config, Scripts::new())
     }
@@ -144,20 +152,21 @@ impl RedisStore {
     fn with_scripts(url: &str, config: RedisConfig, scripts: Scripts) -> Result<Self, RedisError> {
         let (clock, deadline, timeout) = (config.clock, config.deadline, config.connect_timeout);
         let scripts = Arc::new(scripts);
-        let lines = match url.strip_prefix("redis+cluster://") {
-            None => {
-                let server = Destination::Server(Box::new(Connection::new(url, timeout)?));
-                Lines::One(Arc::new(Flights::new(server, scripts, clock, deadline)))
-            }
-            Some(rest) => {
-                let (seeds, login) = connection::parse_cluster(rest)?;
+        let lines = match url.split_once("+cluster://") {
+            Some(("redis" | "rediss", nodes)) => {
+                let transport = Transport::of(url, &config.tls)?;
                 Lines::Cluster(Arc::new(Slots {
                     flights: (0..SLOTS).map(|_| OnceLock::new()).collect(),
-                    cluster: Arc::new(Cluster::new(seeds, login, timeout)),
+                    cluster: Arc::new(Cluster::new(nodes, transport, timeout)?),
                     scripts,
                     clock,
                     deadline,
                 }))
+            }
+            _ => {
+                let connection = Connection::new(url, &config.tls, timeout)?;
+                let server = Destination::Server(Arc::new(connection));
+                Lines::One(Arc::new(Flights::new(server, scripts, clock, deadline)))
             }
         };
         Ok(Self {

@@ -1,9 +1,20 @@
 //! What every store must do. Each check is written against the `Store` trait and a clock that is turned by hand, and
 //! runs on every store there is.
 
+#[cfg(feature = "tls")]
+use std::sync::Arc;
+
 use tollgate::store::{Charge, Fit, Outcome, Refund, Store, Taken};
+#[cfg(feature = "redis")]
+use tollgate::store::{RedisStore, RedisTls};
 use tollgate::{Bucket, Dimension, Limit, ManualClock, Name, Request};
 
+#[cfg(feature = "tls")]
+use crate::certificates::Authority;
+#[cfg(feature = "redis")]
+use crate::server::{Clustered, Server, Version, store_at};
+#[cfg(feature = "tls")]
+use crate::server::{Speech, TcpServer};
 use crate::support::{NOON_US, limit, one_of_each, run, us};
 
 /// Writes each check of the contract out as a test of each store.
@@ -19,17 +30,14 @@ macro_rules! contract {
             )*
         }
 
-        /// One cluster for all of them, as it takes seconds to make; each check under a name of its own.
+        /// All of them on servers that take long to start, each under a name of its own.
         #[cfg(feature = "redis")]
-        #[test]
-        fn cluster_keeps_the_whole_contract() {
-            let clustered = crate::server::Clustered::start();
+        pub(crate) fn keeps_the_whole_contract(open: impl Fn(&str, tollgate::Clock) -> RedisStore) {
             $(
                 let clock = crate::support::clock();
                 let name = stringify!($check);
                 eprintln!("{name}");
-                let store = crate::server::store_on(&clustered, name, (&clock).into());
-                $check(&store, &clock);
+                $check(&open(name, (&clock).into()), &clock);
             )*
         }
 
@@ -70,6 +78,34 @@ contract!(
     a_clock_that_goes_back_admits_nothing_more,
     leaky_releases_are_spaced_by_the_rate,
 );
+
+#[cfg(feature = "redis")]
+#[test]
+fn cluster_keeps_the_whole_contract() {
+    let clustered = Clustered::start();
+    keeps_the_whole_contract(|name, clock| {
+        store_at(&clustered.url(), RedisTls::default(), name, clock)
+    });
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn redis_6_2_keeps_the_whole_contract() {
+    let server = Server::start_version(Version::SixTwo);
+    keeps_the_whole_contract(|name, clock| {
+        store_at(&server.url(), RedisTls::default(), name, clock)
+    });
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn tls_keeps_the_whole_contract() {
+    let authority = Arc::new(Authority::new("ours"));
+    let server = TcpServer::start_speaking(&Speech::Tls(Arc::clone(&authority)), "", &[]);
+    keeps_the_whole_contract(|name, clock| {
+        store_at(&server.url(), authority.believed(), name, clock)
+    });
+}
 
 fn key_charge<'a>(key: &'a str, limit: &'a Limit, cost: u64) -> Charge<'a> {
     Charge {

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
-use tollgate::store::{RedisConfig, RedisStore};
-use tollgate::{BreakerConfig, Limit, Limiter, SharedConfig, Source};
+use tollgate::store::{RedisConfig, RedisStore, Store as _};
+use tollgate::{BreakerConfig, Decision, Limit, Limiter, SharedConfig, Source};
 use tollgate_referee::{Bound, Log};
 
 use crate::proxy::{Proxy, Wire};
-use crate::server::{Clustered, Guarded, Server, send_signal};
+use crate::server::{Clustered, Guarded, Server, Version, send_signal};
 use crate::support::limit;
 
 const CALLERS: usize = 16;
@@ -142,6 +142,10 @@ impl Scene {
         assert!(most < DEADLINE + Duration::from_secs(2), "{most:?}");
     }
 
+    fn check(&self, key: &str, limit: &Limit, cost: u64) -> Decision {
+        (self.runtime).block_on(self.limiter.check(key, limit, cost))
+    }
+
     fn breaker_opened(&self) -> u64 {
         self.limiter.shared_stats().unwrap().breaker_opened
     }
@@ -213,6 +217,40 @@ fn sigkill_and_a_restart_with_nothing() {
         Server::restart,
         AND_ONE_FORGOTTEN,
     );
+}
+
+/// Reads its file for some seconds, in which it answers LOADING; and then knows what was used before.
+#[test]
+fn loading_after_a_restart() {
+    const KEYS: u64 = 5_000;
+    let mut server = Server::start();
+    server.tell(&format!("DEBUG POPULATE {KEYS} padding 100"));
+    let mut scene = Scene::before(&server, DEADLINE);
+    scene.go_on_until_the_store_is_back();
+    // What has to be there afterwards, long after the callers' own bucket is full again.
+    let hourly = limit("1/h burst 10");
+    let all = scene.check("spent", &hourly, 10);
+    assert_eq!((all.allowed(), all.source()), (true, Source::Store));
+    server.tell("SAVE");
+    let slowly = [
+        ("--key-load-delay", "1000"),
+        ("--loading-process-events-interval-bytes", "1024"),
+    ];
+    let settings: Vec<&str> = slowly
+        .iter()
+        .flat_map(|(name, value)| [*name, *value])
+        .collect();
+    server.restart_as(Version::Current, &settings);
+    assert!(server.is_loading());
+    scene.goes_on_without_the_store();
+    // It did so all the time.
+    assert!(server.is_loading());
+    scene.go_on_until_the_store_is_back();
+    assert!(!server.is_loading());
+    scene.admitted_no_more_than(STORE_AND_LOCAL);
+    scene.nobody_waited();
+    let more = scene.check("spent", &hourly, 1);
+    assert_eq!((more.allowed(), more.source()), (false, Source::Store));
 }
 
 #[test]
@@ -445,6 +483,24 @@ fn latency_within_the_deadline_is_only_slow() {
     scene.admitted_no_more_than(STORE);
 }
 
+/// A connection takes a walk to the server and back before the first check, and both together are too long here.
+#[test]
+fn connecting_may_take_longer_than_the_deadline() {
+    let server = Server::start();
+    let runtime = runtime();
+    let proxy = runtime.block_on(Proxy::before(server.socket()));
+    proxy.becomes(Wire::Slow(DEADLINE * 2 / 3));
+    let config = RedisConfig {
+        deadline: DEADLINE,
+        ..RedisConfig::default()
+    };
+    let store = RedisStore::open(&proxy.url(), config).unwrap();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while let Err(error) = runtime.block_on(store.peek(&[])) {
+        assert!(Instant::now() < patience, "{error}");
+    }
+}
+
 #[test]
 fn a_server_that_would_break_promises_is_named_at_the_start() {
     let server = Server::start();
@@ -469,6 +525,12 @@ fn a_server_that_would_break_promises_is_named_at_the_start() {
         "{said}"
     );
     assert!(!said.contains("secret"));
+    let as_stranger = format!("{}?user=clerk&pass=guess", server.url());
+    let said = warnings(&as_stranger);
+    assert!(
+        said.contains("WRONGPASS") && !said.contains("guess"),
+        "{said}"
+    );
     server.tell("REPLICAOF 127.0.0.1 1");
     assert!(warnings(&server.url()).contains("replica"));
 }

@@ -226,11 +226,11 @@ fn in_memory_nothing_comes_to_be() {
 
 #[cfg(feature = "redis")]
 pub(crate) mod over_redis {
-    use tollgate::store::{RedisConfig, RedisStore};
+    use tollgate::store::{RedisConfig, RedisStore, RedisTls};
     use tollgate::{Clock, SharedConfig, Source};
 
     use super::*;
-    use crate::server::{Clustered, OwnRedis, Server, store_on};
+    use crate::server::{Clustered, OwnRedis, Server, store_at};
 
     struct InRedis {
         redis: OwnRedis,
@@ -277,7 +277,9 @@ pub(crate) mod over_redis {
 
     impl Home for InCluster<'_> {
         fn limiter(&self, rules: Vec<Rule>) -> Limiter {
-            let store = store_on(self.clustered, &self.prefix, Clock::from(&self.clock));
+            let url = self.clustered.url();
+            let tls = RedisTls::default();
+            let store = store_at(&url, tls, &self.prefix, Clock::from(&self.clock));
             over(store, rules)
         }
 

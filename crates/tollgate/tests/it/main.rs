@@ -10,8 +10,11 @@
 //! - `faults`: what a limiter does while its Redis is in trouble.
 //! - `planted`: the usual bugs, put into our own scripts, are found.
 //! - `processes`: several processes on one Redis.
+//! - `scripts`: how servers old and new learn our scripts, and what they refuse before one starts.
 //! - `shared`: a limiter over Redis: remembered denials, and each rule's policy.
+//! - `rights`: what a user of Redis needs for us, and no more.
 //! - `same_answers`: memory and Redis asked the same, one by one.
+//! - `tls`: servers spoken to over TLS, and those that are not to be believed.
 //! - `regressions`: bugs seen elsewhere, by name.
 
 #![allow(
@@ -22,6 +25,8 @@
 )]
 
 mod bounded;
+#[cfg(feature = "tls")]
+mod certificates;
 mod concurrency;
 mod contract;
 #[cfg(feature = "redis")]
@@ -39,9 +44,15 @@ mod proxy;
 mod reference;
 mod regressions;
 #[cfg(feature = "redis")]
+mod rights;
+#[cfg(feature = "redis")]
 mod same_answers;
+#[cfg(feature = "redis")]
+mod scripts;
 #[cfg(feature = "redis")]
 mod server;
 #[cfg(feature = "redis")]
 mod shared;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;

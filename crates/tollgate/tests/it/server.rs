@@ -1,15 +1,22 @@
 //! Real servers, each in a folder of its own, ended when the test is.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+#[cfg(feature = "tls")]
+use tollgate::store::RedisIdentity;
 use tollgate::store::{
-    Charge, RedisClock, RedisConfig, RedisError, RedisStore, Refund, Store, Taken,
+    Charge, RedisClock, RedisConfig, RedisError, RedisStore, RedisTls, Refund, Store, Taken,
 };
 use tollgate::{Bucket, Clock};
+
+#[cfg(feature = "tls")]
+use crate::certificates::Authority;
 
 /// A redis-server behind a socket file, so that no two tests fight for a port.
 pub(crate) struct Server {
@@ -17,10 +24,40 @@ pub(crate) struct Server {
     folder: TempDir,
 }
 
+/// Which server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// The system's, 7 or later.
+    Current,
+    /// The last before scripts had flags.
+    SixTwo,
+}
+
+impl Version {
+    fn program(self) -> PathBuf {
+        match self {
+            Self::Current => "redis-server".into(),
+            Self::SixTwo => {
+                let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/redis-6.2");
+                let program = folder.join("redis-server");
+                assert!(
+                    program.exists(),
+                    "there is no redis-server 6.2 in {folder:?}: run `make needs`"
+                );
+                program
+            }
+        }
+    }
+}
+
 impl Server {
     pub(crate) fn start() -> Self {
+        Self::start_version(Version::Current)
+    }
+
+    pub(crate) fn start_version(version: Version) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let process = spawn(folder.path());
+        let process = spawn(version, folder.path(), &[]);
         let server = Self { process, folder };
         server.wait_until_it_listens();
         server
@@ -28,10 +65,15 @@ impl Server {
 
     /// Ends it as a crash would, and starts it again with nothing in it.
     pub(crate) fn restart(&mut self) {
+        self.restart_as(Version::Current, &[]);
+    }
+
+    /// The same as another version, or with other settings. What it saved is still there.
+    pub(crate) fn restart_as(&mut self, version: Version, settings: &[&str]) {
         self.kill();
         // What is left of the one before would look like a server.
         let _ = std::fs::remove_file(self.socket());
-        self.process = spawn(self.path());
+        self.process = spawn(version, self.path(), settings);
         self.wait_until_it_listens();
     }
 
@@ -50,7 +92,13 @@ impl Server {
     }
 
     pub(crate) fn ask<T: redis::FromRedisValue>(&self, words: &str) -> T {
-        ask(&self.url(), words)
+        ask(&redis::Client::open(self.url()).unwrap(), words)
+    }
+
+    /// Whether it still reads its file.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.ask::<String>("INFO persistence")
+            .contains("\nloading:1")
     }
 
     fn wait_until_it_listens(&self) {
@@ -61,7 +109,7 @@ impl Server {
         }
     }
 
-    pub(crate) fn socket(&self) -> std::path::PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.path().join("redis.sock")
     }
 
@@ -87,11 +135,17 @@ pub(crate) fn send_signal(process: u32, signal: &str) {
     assert!(sent.unwrap().success());
 }
 
-fn spawn(folder: &Path) -> Child {
-    Command::new("redis-server")
+fn spawn(version: Version, folder: &Path, settings: &[&str]) -> Child {
+    // 6.2 allows that without being asked.
+    let debug: &[&str] = match version {
+        Version::Current => &["--enable-debug-command", "yes"],
+        Version::SixTwo => &[],
+    };
+    Command::new(version.program())
         .args(["--port", "0", "--save", "", "--appendonly", "no"])
         .args(["--unixsocket", "redis.sock", "--logfile", "log"])
-        .args(["--enable-debug-command", "yes"])
+        .args(debug)
+        .args(settings)
         .current_dir(folder)
         .stdout(Stdio::null())
         .spawn()
@@ -101,9 +155,9 @@ fn spawn(folder: &Path) -> Child {
 /// A primary, a replica and three sentinels.
 pub(crate) struct Guarded {
     primary: TcpServer,
-    /// Held so that they go on.
-    _others: Vec<TcpServer>,
-    sentinels: Vec<u16>,
+    /// Held so that it goes on.
+    _replica: TcpServer,
+    sentinels: [TcpServer; 3],
 }
 
 /// Three primaries that share the slots, each with a replica if that is wanted.
@@ -118,13 +172,19 @@ impl Clustered {
 
     /// Each primary with so many.
     pub(crate) fn start_with_replicas(replicas: usize) -> Self {
+        Self::start_speaking(&Speech::Plain, replicas)
+    }
+
+    pub(crate) fn start_speaking(speech: &Speech, replicas: usize) -> Self {
         let config = "cluster-enabled yes\ncluster-node-timeout 1000\n\
                       repl-diskless-sync-delay 0\nappendonly no\nsave \"\"\n";
         let nodes: Vec<TcpServer> = (0..3 * (1 + replicas))
-            .map(|_| TcpServer::start(config, &[]))
+            .map(|_| TcpServer::start_speaking(speech, config, &[]))
             .collect();
         let clustered = Self { nodes };
         let made = Command::new("redis-cli")
+            .args(speech.cli_args())
+            .current_dir(clustered.nodes[0].folder.path())
             .args(["--cluster", "create"])
             .args(clustered.addresses())
             .args(["--cluster-replicas", &replicas.to_string(), "--cluster-yes"])
@@ -138,8 +198,8 @@ impl Clustered {
     fn wait_until_all_are_well(&self) {
         let patience = Instant::now() + Duration::from_secs(30);
         let is_well = |node: &TcpServer| {
-            let about: String = ask_at(node.port, "CLUSTER INFO");
-            let replication: String = ask_at(node.port, "INFO replication");
+            let about: String = node.ask("CLUSTER INFO");
+            let replication: String = node.ask("INFO replication");
             // A replica that never heard its primary will not take over.
             about.contains("cluster_state:ok") && !replication.contains("master_link_status:down")
         };
@@ -155,13 +215,14 @@ impl Clustered {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis+cluster://{}", self.addresses().join(","))
+        let scheme = self.nodes[0].speech.scheme();
+        format!("{scheme}+cluster://{}", self.addresses().join(","))
     }
 
     /// The node with this slot, and another one.
     fn owner_and_other(&self, slot: u16) -> (&TcpServer, &TcpServer) {
         let owns = |node: &&TcpServer| {
-            let mine: Vec<u16> = (slots_of(node.port).into_iter())
+            let mine: Vec<u16> = (slots_of(node).into_iter())
                 .filter(|known| *known == slot)
                 .collect();
             !mine.is_empty()
@@ -174,35 +235,30 @@ impl Clustered {
     /// Moves a slot to another node while it is used, in the steps that resharding takes; `between` runs when it is half-way.
     pub(crate) fn move_slot(&self, slot: u16, mut between: impl FnMut()) {
         let (from, to) = self.owner_and_other(slot);
-        let (from_id, to_id): (String, String) = (
-            ask_at(from.port, "CLUSTER MYID"),
-            ask_at(to.port, "CLUSTER MYID"),
-        );
-        let tell = |port, words: String| drop(ask_at::<redis::Value>(port, &words));
-        tell(
-            to.port,
-            format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}"),
-        );
-        tell(
-            from.port,
-            format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}"),
-        );
+        let (from_id, to_id): (String, String) = (from.ask("CLUSTER MYID"), to.ask("CLUSTER MYID"));
+        let tell = |node: &TcpServer, words: String| drop(node.ask::<redis::Value>(&words));
+        tell(to, format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}"));
+        tell(from, format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}"));
         between();
-        let keys: Vec<String> = ask_at(from.port, &format!("CLUSTER GETKEYSINSLOT {slot} 100"));
+        let keys: Vec<String> = from.ask(&format!("CLUSTER GETKEYSINSLOT {slot} 100"));
         for key in keys {
-            tell(
-                from.port,
-                format!("MIGRATE 127.0.0.1 {} {key} 0 1000", to.port),
-            );
+            tell(from, format!("MIGRATE 127.0.0.1 {} {key} 0 1000", to.port));
         }
         between();
         for node in [to, from] {
-            tell(node.port, format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
+            tell(node, format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
         }
     }
 
     pub(crate) fn slot_of(&self, key: &str) -> u16 {
-        ask_at(self.nodes[0].port, &format!("CLUSTER KEYSLOT {key}"))
+        self.nodes[0].ask(&format!("CLUSTER KEYSLOT {key}"))
+    }
+
+    /// Runs a command on every node.
+    pub(crate) fn tell_all(&self, words: &str) {
+        for node in &self.nodes {
+            node.ask::<redis::Value>(words);
+        }
     }
 
     /// The process that has this slot.
@@ -214,7 +270,7 @@ impl Clustered {
     pub(crate) fn without_slot(&self, slot: u16, meanwhile: impl FnOnce()) {
         let (owner, _) = self.owner_and_other(slot);
         let tell = |words: &str| {
-            ask_at::<redis::Value>(owner.port, &format!("{words} {slot}"));
+            owner.ask::<redis::Value>(&format!("{words} {slot}"));
         };
         tell("CLUSTER DELSLOTS");
         meanwhile();
@@ -223,8 +279,8 @@ impl Clustered {
 }
 
 /// The slots a node says are its own.
-fn slots_of(port: u16) -> Vec<u16> {
-    let nodes: String = ask_at(port, "CLUSTER NODES");
+fn slots_of(node: &TcpServer) -> Vec<u16> {
+    let nodes: String = node.ask("CLUSTER NODES");
     let own = nodes.lines().find(|line| line.contains("myself")).unwrap();
     (own.split(' ').skip(8))
         .filter(|range| !range.starts_with('['))
@@ -235,28 +291,92 @@ fn slots_of(port: u16) -> Vec<u16> {
         .collect()
 }
 
+/// How servers are spoken to.
+#[derive(Clone)]
+pub(crate) enum Speech {
+    Plain,
+    /// Over TLS, with certificates by this authority for 127.0.0.1.
+    #[cfg(feature = "tls")]
+    Tls(Arc<Authority>),
+}
+
+impl Speech {
+    fn scheme(&self) -> &'static str {
+        match self {
+            Self::Plain => "redis",
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => "rediss",
+        }
+    }
+
+    /// What a server in this folder has to be told.
+    fn server_args(&self, folder: &Path, port: u16) -> Vec<String> {
+        let words = match self {
+            Self::Plain => format!("--port {port}"),
+            #[cfg(feature = "tls")]
+            Self::Tls(authority) => {
+                authority.write(folder, &authority.vouch_for("127.0.0.1"));
+                tls_args(port)
+            }
+        };
+        // Only TLS needs the folder.
+        let _ = folder;
+        words.split(' ').map(str::to_owned).collect()
+    }
+
+    fn cli_args(&self) -> &'static [&'static str] {
+        match self {
+            Self::Plain => &[],
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => &["--tls", "--cacert", "ca.pem"],
+        }
+    }
+
+    fn client(&self, url: &str) -> redis::Client {
+        match self {
+            Self::Plain => redis::Client::open(url).unwrap(),
+            #[cfg(feature = "tls")]
+            Self::Tls(authority) => authority.client(url),
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+fn tls_args(port: u16) -> String {
+    format!(
+        "--port 0 --tls-port {port} --tls-ca-cert-file ca.pem --tls-cert-file certificate.pem \
+         --tls-key-file key.pem --tls-auth-clients no --tls-replication yes --tls-cluster yes"
+    )
+}
+
 /// A process that listens on a port of its own.
-struct TcpServer {
+pub(crate) struct TcpServer {
     process: Child,
     port: u16,
-    _folder: TempDir,
+    speech: Speech,
+    folder: TempDir,
 }
 
 impl Guarded {
     pub(crate) fn start() -> Self {
-        let primary = TcpServer::start("", &[]);
+        Self::start_speaking(&Speech::Plain)
+    }
+
+    pub(crate) fn start_speaking(speech: &Speech) -> Self {
+        let primary = TcpServer::start_speaking(speech, "", &[]);
         let primary_port = primary.port.to_string();
-        let replica = TcpServer::start("", &["--replicaof", "127.0.0.1", &primary_port]);
+        let replicates = ["--replicaof", "127.0.0.1", &primary_port];
+        let replica = TcpServer::start_speaking(speech, "", &replicates);
         let config = format!(
             "sentinel monitor gate 127.0.0.1 {primary_port} 2\n\
              sentinel down-after-milliseconds gate 500\n\
              sentinel failover-timeout gate 3000\n"
         );
-        let sentinels = [(); 3].map(|()| TcpServer::start(&config, &["--sentinel"]));
+        let sentinel = || TcpServer::start_speaking(speech, &config, &["--sentinel"]);
         let guarded = Self {
-            sentinels: sentinels.iter().map(|sentinel| sentinel.port).collect(),
             primary,
-            _others: sentinels.into_iter().chain([replica]).collect(),
+            _replica: replica,
+            sentinels: [sentinel(), sentinel(), sentinel()],
         };
         guarded.wait_until_they_know_each_other();
         guarded
@@ -264,8 +384,8 @@ impl Guarded {
 
     fn wait_until_they_know_each_other(&self) {
         let patience = Instant::now() + Duration::from_secs(30);
-        let knows_all = |port: &u16| {
-            let about: HashMap<String, String> = ask_at(*port, "SENTINEL MASTER gate");
+        let knows_all = |sentinel: &TcpServer| {
+            let about: HashMap<String, String> = sentinel.ask("SENTINEL MASTER gate");
             about["num-slaves"] == "1" && about["num-other-sentinels"] == "2"
         };
         while !self.sentinels.iter().all(knows_all) {
@@ -276,9 +396,14 @@ impl Guarded {
 
     pub(crate) fn url(&self) -> String {
         let hosts: Vec<String> = (self.sentinels.iter())
-            .map(|port| format!("127.0.0.1:{port}"))
+            .map(|sentinel| format!("127.0.0.1:{}", sentinel.port))
             .collect();
-        format!("redis+sentinel://{}/gate", hosts.join(","))
+        let scheme = self.primary.speech.scheme();
+        format!("{scheme}+sentinel://{}/gate", hosts.join(","))
+    }
+
+    pub(crate) fn tell_primary(&self, words: &str) {
+        self.primary.ask::<redis::Value>(words);
     }
 
     pub(crate) fn kill_the_primary(&mut self) {
@@ -287,14 +412,14 @@ impl Guarded {
 }
 
 impl TcpServer {
-    fn start(config: &str, args: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+    pub(crate) fn start_speaking(speech: &Speech, config: &str, args: &[&str]) -> Self {
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        let speaking = speech.server_args(folder.path(), port);
         std::fs::write(folder.path().join("config"), config).unwrap();
-        let port = free_port();
         let process = Command::new("redis-server")
             .arg("config")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--logfile", "log"])
+            .args(speaking)
+            .args(["--bind", "127.0.0.1", "--logfile", "log"])
             .args(args)
             .current_dir(folder.path())
             .stdout(Stdio::null())
@@ -303,7 +428,8 @@ impl TcpServer {
         let server = Self {
             process,
             port,
-            _folder: folder,
+            speech: speech.clone(),
+            folder,
         };
         let patience = Instant::now() + Duration::from_secs(20);
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -311,6 +437,28 @@ impl TcpServer {
             std::thread::sleep(Duration::from_millis(2));
         }
         server
+    }
+
+    /// Its address without a scheme.
+    pub(crate) fn place(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("{}://{}", self.speech.scheme(), self.place())
+    }
+
+    /// Runs a command on a connection of its own.
+    pub(crate) fn ask<T: redis::FromRedisValue>(&self, words: &str) -> T {
+        ask(&self.speech.client(&self.url()), words)
+    }
+
+    /// Shows another certificate from now on.
+    #[cfg(feature = "tls")]
+    pub(crate) fn show(&self, authority: &Authority, shown: &RedisIdentity) {
+        authority.write(self.folder.path(), shown);
+        // It reads them again.
+        self.ask::<redis::Value>("CONFIG SET tls-cert-file certificate.pem tls-key-file key.pem");
     }
 }
 
@@ -336,12 +484,7 @@ fn free_port() -> u16 {
     }
 }
 
-fn ask_at<T: redis::FromRedisValue>(port: u16, words: &str) -> T {
-    ask(&format!("redis://127.0.0.1:{port}"), words)
-}
-
-fn ask<T: redis::FromRedisValue>(url: &str, words: &str) -> T {
-    let client = redis::Client::open(url).unwrap();
+fn ask<T: redis::FromRedisValue>(client: &redis::Client, words: &str) -> T {
     let mut words = words.split(' ');
     let mut command = redis::cmd(words.next().unwrap());
     // An empty word is an empty argument.
@@ -359,13 +502,14 @@ pub(crate) struct OwnRedis {
     server: Server,
 }
 
-/// A store on a cluster, under a name of its own.
-pub(crate) fn store_on(clustered: &Clustered, prefix: &str, clock: Clock) -> RedisStore {
+/// A store at this address, under a name of its own.
+pub(crate) fn store_at(url: &str, tls: RedisTls, prefix: &str, clock: Clock) -> RedisStore {
     let config = RedisConfig {
         prefix: prefix.to_owned(),
+        tls,
         ..config(clock)
     };
-    RedisStore::open(&clustered.url(), config).unwrap()
+    RedisStore::open(url, config).unwrap()
 }
 
 impl OwnRedis {

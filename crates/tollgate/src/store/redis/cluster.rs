@@ -9,9 +9,10 @@ use parking_lot::Mutex;
 use redis::FromRedisValue;
 use tokio::time::Instant;
 
-use super::connection::{Connection, Login};
+use super::connection::{Connection, Login, parse_cluster};
 use super::error::RedisError;
 use super::script::Script;
+use super::tls::Transport;
 
 pub(super) const SLOTS: u16 = 16_384;
 
@@ -20,6 +21,7 @@ const MOVING: Duration = Duration::from_millis(2);
 
 pub(super) struct Cluster {
     seeds: Vec<Arc<str>>,
+    transport: Transport,
     login: Login,
     connect_timeout: Duration,
     map: Mutex<Map>,
@@ -33,13 +35,20 @@ struct Map {
 }
 
 impl Cluster {
-    pub(super) fn new(seeds: Vec<Arc<str>>, login: Login, connect_timeout: Duration) -> Self {
-        Self {
+    /// The cluster of these nodes, `[user:password@]host[:port][,host[:port]…]`.
+    pub(super) fn new(
+        nodes: &str,
+        transport: Transport,
+        connect_timeout: Duration,
+    ) -> Result<Self, RedisError> {
+        let (seeds, login) = parse_cluster(nodes, &transport)?;
+        Ok(Self {
             seeds,
+            transport,
             login,
             connect_timeout,
             map: Mutex::default(),
-        }
+        })
     }
 
     /// Calls a script at the node that has the slot. A node that does not have it (any more) has not run it, so it is asked again
@@ -132,7 +141,8 @@ impl Cluster {
         if let Some(known) = map.nodes.get(node) {
             return Ok(Arc::clone(known));
         }
-        let connection = Connection::to_node(node, &self.login, self.connect_timeout)?;
+        let (transport, login) = (&self.transport, &self.login);
+        let connection = Connection::to_node(node, transport, login, self.connect_timeout)?;
         let connection = Arc::new(connection);
         map.nodes.insert(Arc::clone(node), Arc::clone(&connection));
         Ok(connection)

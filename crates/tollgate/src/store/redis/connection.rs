@@ -11,18 +11,18 @@ use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, FromRedisValue, IntoConnectionInfo,
     RedisConnectionInfo,
 };
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::RedisError;
-use super::script::Script;
+use super::script::{Line, Script};
+use super::tls::{RedisTls, Transport};
 
 pub(super) struct Connection {
     route: Route,
     config: AsyncConnectionConfig,
     timeout: Duration,
     current: Mutex<Current>,
-    /// Held by the one who connects, while the others wait for it.
-    connecting: tokio::sync::Mutex<()>,
 }
 
 /// How to find the server.
@@ -34,32 +34,40 @@ enum Route {
         service: String,
         /// Of the server itself, with the database.
         server: Login,
+        transport: Transport,
     },
 }
 
 /// The connection, and how many there were before it: so that what broke does not take its successor along.
 #[derive(Default)]
 struct Current {
-    connection: Option<MultiplexedConnection>,
+    line: Option<Line>,
     generation: u64,
+    /// What comes of the attempt that is under way.
+    attempt: Option<watch::Receiver<Option<Attempt>>>,
+    /// Why the last attempt failed: for those who cannot wait for the end of the next.
+    failure: Option<RedisError>,
 }
 
+/// A connection and its generation.
+type Attempt = Result<(Line, u64), RedisError>;
+
 impl Connection {
-    pub(super) fn new(url: &str, timeout: Duration) -> Result<Self, RedisError> {
-        Ok(Self::along(Route::parse(url)?, timeout))
+    pub(super) fn new(url: &str, tls: &RedisTls, timeout: Duration) -> Result<Self, RedisError> {
+        Ok(Self::along(Route::parse(url, tls)?, timeout))
     }
 
     /// To one node of a cluster, `host:port`.
     pub(super) fn to_node(
         node: &str,
+        transport: &Transport,
         login: &Login,
         timeout: Duration,
     ) -> Result<Self, RedisError> {
-        let info = format!("redis://{node}")
+        let info = format!("{}://{node}", transport.scheme())
             .into_connection_info()
             .map_err(|_| RedisError::Garbage)?;
-        let info = info.set_redis_settings(login.0.clone());
-        let client = Client::open(info.set_tcp_settings(tcp()))?;
+        let client = transport.client(info.set_redis_settings(login.0.clone()))?;
         Ok(Self::along(Route::Direct(client), timeout))
     }
 
@@ -68,62 +76,63 @@ impl Connection {
             route,
             // Deadlines are ours.
             config: AsyncConnectionConfig::new()
-                .set_connection_timeout(Some(timeout))
+                .set_connection_timeout(None)
                 .set_response_timeout(None),
             timeout,
             current: Mutex::default(),
-            connecting: tokio::sync::Mutex::new(()),
         }
     }
 
     /// Calls a script, and gives up the connection if it is of no more use: broken, or out of step. An answer that did not come
     /// in time may come later, and would be taken for that of another request.
     pub(super) async fn call<T: FromRedisValue>(
-        &self,
+        self: &Arc<Self>,
         script: &Script,
         keys: &[String],
         args: &[&[u8]],
         asking: bool,
         until: Instant,
     ) -> Result<T, RedisError> {
-        let call = async |connection: &mut MultiplexedConnection| {
-            script.call(connection, keys, args, asking).await
-        };
+        let call = async |line: &mut Line| script.call(line, keys, args, asking).await;
         self.run(call, until).await
     }
 
     /// Which slots lie where: from, to, `host:port`.
     pub(super) async fn cluster_slots(
-        &self,
+        self: &Arc<Self>,
         until: Instant,
     ) -> Result<Vec<(u16, u16, String)>, RedisError> {
-        let ask = async |connection: &mut MultiplexedConnection| {
+        let ask = async |line: &mut Line| {
             let mut command = redis::cmd("CLUSTER");
-            Ok(command.arg("SLOTS").query_async(connection).await?)
+            let asked = command.arg("SLOTS").query_async(&mut line.connection);
+            Ok(asked.await?)
         };
         let answer: redis::Value = self.run(ask, until).await?;
         read_slots(&answer).ok_or(RedisError::Garbage)
     }
 
     /// `INFO`.
-    pub(super) async fn info(&self, until: Instant) -> Result<String, RedisError> {
-        let ask = async |connection: &mut MultiplexedConnection| {
-            Ok(redis::cmd("INFO").query_async(connection).await?)
+    pub(super) async fn info(self: &Arc<Self>, until: Instant) -> Result<String, RedisError> {
+        let ask = async |line: &mut Line| {
+            Ok(redis::cmd("INFO").query_async(&mut line.connection).await?)
         };
         self.run(ask, until).await
     }
 
     async fn run<T>(
-        &self,
-        call: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<T, RedisError>,
+        self: &Arc<Self>,
+        call: impl AsyncFnOnce(&mut Line) -> Result<T, RedisError>,
         until: Instant,
     ) -> Result<T, RedisError> {
-        let late = Err(RedisError::TooLate);
-        let (mut connection, generation) = match timeout_at(until, self.get()).await {
-            Ok(connection) => connection?,
-            Err(_) => return late,
+        let (mut line, generation) = match timeout_at(until, self.get()).await {
+            Ok(line) => line?,
+            // Rather why there is no connection than that there is none yet.
+            Err(_) => {
+                return Err((self.current.lock().failure.clone()).unwrap_or(RedisError::TooLate));
+            }
         };
-        let answer = (timeout_at(until, call(&mut connection)).await).unwrap_or(late);
+        let answer = timeout_at(until, call(&mut line)).await;
+        let answer = answer.unwrap_or(Err(RedisError::TooLate));
         if let Err(error) = &answer
             && error.spoils_connection()
         {
@@ -133,53 +142,80 @@ impl Connection {
     }
 
     /// The connection, and its generation for [`spoilt`](Self::spoilt).
-    async fn get(&self) -> Result<(MultiplexedConnection, u64), RedisError> {
-        if let Some(known) = self.known() {
-            return Ok(known);
-        }
-        let _one_at_a_time = self.connecting.lock().await;
-        if let Some(known) = self.known() {
-            return Ok(known);
-        }
-        let connection = tokio::time::timeout(self.timeout, self.route.connect(&self.config))
-            .await
-            .map_err(|_| RedisError::TooLate)??;
-        let mut current = self.current.lock();
-        current.generation += 1;
-        current.connection = Some(connection.clone());
-        Ok((connection, current.generation))
+    async fn get(self: &Arc<Self>) -> Attempt {
+        let lost = || RedisError::Unreachable("connecting was given up".into());
+        let mut attempt = {
+            let mut current = self.current.lock();
+            if let Some(line) = &current.line {
+                return Ok((line.clone(), current.generation));
+            }
+            match &current.attempt {
+                // One whose runtime is gone ends without a word.
+                Some(attempt) if attempt.has_changed().is_ok() => attempt.clone(),
+                _ => {
+                    let (outcome, attempt) = watch::channel(None);
+                    current.attempt = Some(attempt.clone());
+                    // A task of its own: a deadline may be over sooner than a connection is made, for which the next ones are
+                    // then glad.
+                    tokio::spawn(Arc::clone(self).connect(outcome));
+                    attempt
+                }
+            }
+        };
+        let outcome = attempt.wait_for(Option::is_some).await;
+        outcome
+            .map_or(None, |outcome| outcome.clone())
+            .unwrap_or_else(|| Err(lost()))
     }
 
-    fn known(&self) -> Option<(MultiplexedConnection, u64)> {
-        let current = self.current.lock();
-        let connection = current.connection.clone()?;
-        Some((connection, current.generation))
+    /// Makes a connection for all who wait for one.
+    async fn connect(self: Arc<Self>, outcome: watch::Sender<Option<Attempt>>) {
+        let made = self.route.connect(&self.config, self.timeout).await;
+        let mut current = self.current.lock();
+        current.attempt = None;
+        let attempt = match made {
+            Ok(connection) => {
+                let line = Line::new(connection);
+                current.generation += 1;
+                current.line = Some(line.clone());
+                current.failure = None;
+                Ok((line, current.generation))
+            }
+            Err(error) => {
+                current.failure = Some(error.clone());
+                Err(error)
+            }
+        };
+        drop(current);
+        outcome.send_replace(Some(attempt));
     }
 
     /// The next request makes a new one. Those on their way with this one will not be heard.
     fn spoilt(&self, generation: u64) {
         let mut current = self.current.lock();
         if current.generation == generation {
-            current.connection = None;
+            current.line = None;
         }
     }
 }
 
 impl Route {
-    /// `redis://…`, `unix://…`, or `redis+sentinel://[user:password@]host[:port][,host[:port]…]/service[/db]`.
-    fn parse(url: &str) -> Result<Self, RedisError> {
-        match url.strip_prefix("redis+sentinel://") {
-            None => Ok(Self::Direct(client(url)?)),
-            Some(rest) => Self::parse_sentinel(rest),
+    /// `redis://…`, `unix://…`, or `redis+sentinel://[user:password@]host[:port][,host[:port]…]/service[/db]`; with `rediss` for
+    /// `redis` over TLS.
+    fn parse(url: &str, tls: &RedisTls) -> Result<Self, RedisError> {
+        let transport = Transport::of(url, tls)?;
+        match url.split_once("+sentinel://") {
+            Some(("redis" | "rediss", rest)) => Self::parse_sentinel(rest, transport),
+            _ => Ok(Self::Direct(client(url, &transport)?)),
         }
     }
 
-    fn parse_sentinel(rest: &str) -> Result<Self, RedisError> {
+    fn parse_sentinel(rest: &str, transport: Transport) -> Result<Self, RedisError> {
+        let scheme = transport.scheme();
         let wrong = || {
-            RedisError::Config(
-                "the address is not one; use redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]"
-                    .to_owned(),
-            )
+            RedisError::Config(format!(
+                "the address is not one; use {scheme}+sentinel://[user:password@]host[:port],host[:port]/service[/db]"
+            ))
         };
         let (login, places) = rest.rsplit_once('@').unwrap_or(("", rest));
         let mut places = places.splitn(3, '/');
@@ -192,7 +228,7 @@ impl Route {
         }
         let sentinel = |host: &str| {
             let host = with_port(host, 26379);
-            client(&format!("redis://{host}")).map_err(|_| wrong())
+            client(&format!("{scheme}://{host}"), &transport).map_err(|_| wrong())
         };
         let sentinels = hosts.split(',').map(sentinel).collect::<Result<_, _>>()?;
         let server = login_from(login, db).ok_or_else(wrong)?;
@@ -200,38 +236,37 @@ impl Route {
             sentinels,
             service: service.to_owned(),
             server,
+            transport,
         })
     }
 
     async fn connect(
         &self,
         config: &AsyncConnectionConfig,
+        timeout: Duration,
     ) -> Result<MultiplexedConnection, RedisError> {
-        let connect = |client: Client| async move {
-            let connecting = client.get_multiplexed_async_connection_with_config(config);
-            connecting.await.map_err(RedisError::from)
-        };
-        let (sentinels, service, server) = match self {
-            Self::Direct(client) => return connect(client.clone()).await,
+        let (sentinels, service, server, transport) = match self {
+            Self::Direct(client) => return within(timeout, client, connect(client, config)).await,
             Self::Sentinel {
                 sentinels,
                 service,
                 server,
-            } => (sentinels, service, server),
+                transport,
+            } => (sentinels, service, server, transport),
         };
+        // One that does not answer must not use up the time of those that would.
+        let turn = timeout / u32::try_from(sentinels.len()).unwrap_or(u32::MAX);
         let mut last = RedisError::Unreachable("no sentinel answers".into());
         for sentinel in sentinels {
             let found = async {
-                let mut sentinel = connect(sentinel.clone()).await?;
+                let mut asked = connect(sentinel, config).await?;
                 let (host, port): (String, u16) = redis::cmd("SENTINEL")
                     .arg("GET-MASTER-ADDR-BY-NAME")
                     .arg(service)
-                    .query_async(&mut sentinel)
+                    .query_async(&mut asked)
                     .await?;
-                let info = ConnectionAddr::Tcp(host, port).into_connection_info()?;
-                let info = info.set_redis_settings(server.0.clone());
-                let client = Client::open(info.set_tcp_settings(tcp()))?;
-                let mut connection = connect(client).await?;
+                let client = transport.client_of(host, port, &server.0)?;
+                let mut connection = connect(&client, config).await?;
                 // A sentinel may not have heard yet.
                 let role: redis::Value = redis::cmd("ROLE").query_async(&mut connection).await?;
                 match is_primary(&role) {
@@ -239,13 +274,51 @@ impl Route {
                     false => Err(RedisError::Unreachable("that is not the primary".into())),
                 }
             };
-            match found.await {
+            match within(turn, sentinel, found).await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => last = error,
             }
         }
         Err(last)
     }
+}
+
+async fn connect(
+    client: &Client,
+    config: &AsyncConnectionConfig,
+) -> Result<MultiplexedConnection, RedisError> {
+    let connecting = client.get_multiplexed_async_connection_with_config(config);
+    connecting.await.map_err(|error| {
+        let hint = match client.get_connection_info().addr() {
+            // That is all that one who expects TLS says to plain words.
+            ConnectionAddr::Tcp(..) if error.is_connection_dropped() => {
+                "if the server speaks TLS there, use rediss://"
+            }
+            ConnectionAddr::TcpTls { .. } if error.to_string().contains("UnknownIssuer") => {
+                "nobody in tls.ca vouches for it, or if that is not set, nobody the system believes"
+            }
+            _ => return error.into(),
+        };
+        RedisError::Unreachable(format!("{error}; {hint}").into())
+    })
+}
+
+/// Gives up connecting when the time is over, and says what may be wrong.
+async fn within<T>(
+    time: Duration,
+    client: &Client,
+    connecting: impl Future<Output = Result<T, RedisError>>,
+) -> Result<T, RedisError> {
+    let done = tokio::time::timeout(time, connecting).await;
+    done.unwrap_or_else(|_| {
+        let address = client.get_connection_info().addr();
+        let hint = match matches!(address, ConnectionAddr::TcpTls { .. }) {
+            true => "; a server that does not speak TLS there says nothing either",
+            false => "",
+        };
+        let why = format!("no connection within {time:?}{hint}");
+        Err(RedisError::Unreachable(why.into()))
+    })
 }
 
 /// `[[from, to, [host, port, …], …], …]`: the first node of each range is its primary.
@@ -269,21 +342,23 @@ fn read_slots(answer: &redis::Value) -> Option<Vec<(u16, u16, String)>> {
 #[derive(Clone)]
 pub(super) struct Login(RedisConnectionInfo);
 
-/// The nodes of a cluster to begin with, and how to log in there:
-/// `redis+cluster://[user:password@]host[:port][,host[:port]…]`.
-pub(super) fn parse_cluster(rest: &str) -> Result<(Vec<Arc<str>>, Login), RedisError> {
+/// The nodes of a cluster to begin with, and how to log in there: `[user:password@]host[:port][,host[:port]…]`.
+pub(super) fn parse_cluster(
+    rest: &str,
+    transport: &Transport,
+) -> Result<(Vec<Arc<str>>, Login), RedisError> {
+    let scheme = transport.scheme();
     let wrong = || {
-        RedisError::Config(
-            "the address is not one; use redis+cluster://[user:password@]host[:port],host[:port]"
-                .to_owned(),
-        )
+        RedisError::Config(format!(
+            "the address is not one; use {scheme}+cluster://[user:password@]host[:port],host[:port]"
+        ))
     };
     let (login, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
     let hosts: Vec<Arc<str>> = (hosts.trim_end_matches('/').split(','))
         .map(|host| with_port(host, 6379).into())
         .collect();
     for host in &hosts {
-        client(&format!("redis://{host}")).map_err(|_| wrong())?;
+        client(&format!("{scheme}://{host}"), transport).map_err(|_| wrong())?;
     }
     Ok((hosts, login_from(login, "0").ok_or_else(wrong)?))
 }
@@ -312,20 +387,20 @@ fn is_primary(role: &redis::Value) -> bool {
     matches!(words.first(), Some(redis::Value::BulkString(word)) if word == b"master")
 }
 
-fn client(url: &str) -> Result<Client, RedisError> {
+fn client(url: &str, transport: &Transport) -> Result<Client, RedisError> {
     // The library's message may show the address, and with it the password.
-    let wrong = |_| {
+    let wrong = || {
         RedisError::Config(
-            "the address is not one; use redis://[user:password@]host[:port][/db] or unix:///path"
+            "the address is not one; use redis://[user:password@]host[:port][/db], rediss:// for TLS, or unix:///path"
                 .to_owned(),
         )
     };
-    let info = url.into_connection_info().map_err(wrong)?;
-    Client::open(info.set_tcp_settings(tcp())).map_err(wrong)
+    let info = url.into_connection_info().map_err(|_| wrong())?;
+    transport.client(info).map_err(|_| wrong())
 }
 
 /// Without delay, which is not the default, and would add 40 ms to requests that follow each other.
-fn tcp() -> TcpSettings {
+pub(super) fn tcp() -> TcpSettings {
     TcpSettings::default().set_nodelay(true)
 }
 

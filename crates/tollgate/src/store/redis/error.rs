@@ -49,6 +49,11 @@ impl From<redis::RedisError> for RedisError {
                 code: error.code().unwrap_or("ERR").into(),
                 text: error.detail().unwrap_or_default().into(),
             },
+            // The library does not say how the server put it.
+            ErrorKind::AuthenticationFailed => Self::Refused {
+                code: "WRONGPASS".into(),
+                text: "the server does not take the user and password of the address".into(),
+            },
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Self::Garbage,
             _ if error.is_timeout() => Self::TooLate,
             _ => Self::Unreachable(error.to_string().into()),

@@ -39,7 +39,7 @@ pub(super) struct Flights {
 
 #[derive(Debug)]
 pub(super) enum Destination {
-    Server(Box<Connection>),
+    Server(Arc<Connection>),
     Slot(Arc<Cluster>, u16),
 }
 
@@ -164,9 +164,12 @@ impl Flights {
             return tokens::read_reply(&reply, parcels()).ok_or(RedisError::Garbage);
         }
         let (keys, blob) = parcel::manifest(parcels());
-        let charging: &[u8] = if way == Way::Take { b"1" } else { b"0" };
+        let (script, charging): (_, &[u8]) = match way {
+            Way::Look => (&self.scripts.peek, b"0"),
+            _ => (&self.scripts.take, b"1"),
+        };
         let args = [now, tolerance, charging, &blob];
-        let reply: Vec<u8> = (self.call(&self.scripts.take, &keys, &args, until)).await?;
+        let reply: Vec<u8> = (self.call(script, &keys, &args, until)).await?;
         parcel::read_reply(&reply, parcels()).ok_or(RedisError::Garbage)
     }
 

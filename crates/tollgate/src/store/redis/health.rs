@@ -28,7 +28,8 @@ pub enum ServerWarning {
 }
 
 /// What the scripts and this check use.
-const NEEDED: &str = "+eval +evalsha +get +set +del +strlen +getrange +setrange +append +pexpire +pttl +time +info +ping";
+const NEEDED: &str =
+    "+eval +evalsha +get +set +del +strlen +getrange +setrange +append +pexpire +pttl +time +info";
 
 impl fmt::Display for ServerWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,7 +44,7 @@ impl fmt::Display for ServerWarning {
             ),
             Self::Forbids { text } => write!(
                 f,
-                "the server does not let us in or run scripts ({text}); the user needs: ~<prefix>:* {NEEDED}, and +cluster|slots +asking in a cluster, +role behind sentinels"
+                "the server does not let us in or run scripts ({text}); the user needs: ~<prefix>:* {NEEDED}, for a database other than 0 also +select, in a cluster +cluster|slots +asking, behind sentinels +role"
             ),
             Self::IsReplica => {
                 f.write_str("the server is a replica, which takes nothing down; use the primary")

@@ -1,15 +1,44 @@
 //! The scripts, called by digest.
+//!
+//! Servers from 7 on read flags at the head of a script, and then see before it starts whether they have the memory, the replicas
+//! and the right to write what it may write. Older ones take them for an error; they get the script without.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, FromRedisValue, ServerErrorKind};
 
 use super::error::RedisError;
 
-/// A script and its digest.
+/// A script, with flags and without.
 #[derive(Debug)]
 pub(super) struct Script {
+    flagged: Text,
+    plain: Text,
+}
+
+#[derive(Debug)]
+struct Text {
     code: String,
     digest: String,
+}
+
+/// A connection, and what its server has shown of itself. The next connection may lead to one of another version, and knows nothing
+/// of this.
+#[derive(Clone)]
+pub(super) struct Line {
+    pub(super) connection: MultiplexedConnection,
+    reads_no_flags: Arc<AtomicBool>,
+}
+
+impl Line {
+    pub(super) fn new(connection: MultiplexedConnection) -> Self {
+        Self {
+            connection,
+            reads_no_flags: Arc::default(),
+        }
+    }
 }
 
 /// All there are.
@@ -17,6 +46,8 @@ pub(super) struct Script {
 pub(super) struct Scripts {
     pub(super) tokens: Script,
     pub(super) take: Script,
+    /// The same for those who only look: it may write nothing.
+    pub(super) peek: Script,
     pub(super) refund: Script,
     pub(super) reset: Script,
     pub(super) heartbeat: Script,
@@ -34,16 +65,26 @@ impl Scripts {
     }
 
     fn changed_by(change: impl Fn(&str) -> String) -> Self {
-        let script = |parts: &[&str]| Script::new(change(&parts.concat()));
+        let script = |head: &str, parts: &[&str]| Script::new(head, change(&parts.concat()));
         let (record, subject) = (include_str!("record.lua"), include_str!("subject.lua"));
         let arithmetic = include_str!("arithmetic.lua");
+        let take = [record, subject, arithmetic, include_str!("take.lua")];
+        let refund = [record, subject, arithmetic, include_str!("refund.lua")];
+        // Looking is right on a server that is full, and so is what makes it less full.
         Self {
-            tokens: script(&[record, subject, include_str!("tokens.lua")]),
-            take: script(&[record, subject, arithmetic, include_str!("take.lua")]),
-            refund: script(&[record, subject, arithmetic, include_str!("refund.lua")]),
-            reset: script(&[record, subject, include_str!("reset.lua")]),
-            heartbeat: script(&[record, include_str!("heartbeat.lua")]),
-            records: script(&[record, subject, include_str!("records.lua")]),
+            tokens: script("#!lua", &[record, subject, include_str!("tokens.lua")]),
+            take: script("#!lua", &take),
+            peek: script("#!lua flags=no-writes", &take),
+            refund: script("#!lua flags=allow-oom", &refund),
+            reset: script(
+                "#!lua flags=allow-oom",
+                &[record, subject, include_str!("reset.lua")],
+            ),
+            heartbeat: script("#!lua", &[record, include_str!("heartbeat.lua")]),
+            records: script(
+                "#!lua flags=no-writes",
+                &[record, subject, include_str!("records.lua")],
+            ),
         }
     }
 
@@ -56,34 +97,60 @@ impl Scripts {
             &self.records,
         ]
         .iter()
-        .any(|script| script.code.contains(text))
+        .any(|script| script.plain.code.contains(text))
     }
 }
 
-impl Script {
+impl Text {
     fn new(code: String) -> Self {
         let digest = redis::Script::new(&code).get_hash().to_owned();
         Self { code, digest }
     }
+}
 
-    /// Calls it. A server that does not know it (any more) learns it in the same call. `asking` is for a node to which the slot
-    /// is on its way.
+impl Script {
+    fn new(head: &str, code: String) -> Self {
+        Self {
+            flagged: Text::new(format!("{head}\n{code}")),
+            plain: Text::new(code),
+        }
+    }
+
+    /// Calls it. A server that does not know it (any more) learns it in the same call, and so do we if it reads no flags. `asking` is
+    /// for a node to which the slot is on its way.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
-        connection: &mut MultiplexedConnection,
+        line: &mut Line,
         keys: &[impl AsRef<[u8]>],
         args: &[&[u8]],
         asking: bool,
     ) -> Result<T, RedisError> {
-        let by_digest = command("EVALSHA", &self.digest, keys, args);
+        let text = match line.reads_no_flags.load(Ordering::Relaxed) {
+            true => &self.plain,
+            false => &self.flagged,
+        };
+        let connection = &mut line.connection;
+        let by_digest = command("EVALSHA", &text.digest, keys, args);
         match send(by_digest, connection, asking).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                let by_code = command("EVAL", &self.code, keys, args);
-                Ok(send(by_code, connection, asking).await?)
-            }
-            answer => Ok(answer?),
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
+            answer => return Ok(answer?),
         }
+        let by_code = command("EVAL", &text.code, keys, args);
+        match send(by_code, connection, asking).await {
+            Err(error) if stumbled_over_flags(&error) => {}
+            answer => return Ok(answer?),
+        }
+        // Nothing of it has run.
+        line.reads_no_flags.store(true, Ordering::Relaxed);
+        let by_code = command("EVAL", &self.plain.code, keys, args);
+        Ok(send(by_code, connection, asking).await?)
     }
+}
+
+/// Whether a server could not read the head of a script.
+fn stumbled_over_flags(error: &redis::RedisError) -> bool {
+    let said = error.detail().unwrap_or_default();
+    said.contains("compiling script") || said.contains("shebang")
 }
 
 async fn send<T: FromRedisValue>(
