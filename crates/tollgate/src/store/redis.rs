@@ -143,7 +143,8 @@ impl RedisStore {
         config: RedisConfig,
         (from, to): (&str, &str),
     ) -> Result<Self, RedisError> {
-        if !Scripts::new().contain(from) {
+        let is_said = |code: &&str| code.contains(from);
+        if !Scripts::new().codes().iter().any(is_said) {
             return Err(RedisError::Config(format!("no script says {from:?}")));
         }
         Self::with_scripts(url, config, Scripts::with_bug(from, to))

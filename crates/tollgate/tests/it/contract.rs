@@ -200,13 +200,26 @@ pub(crate) fn a_denial_by_the_last_of_five_tiers_changes_none<S: Store>(
     store: &S,
     clock: &ManualClock,
 ) {
-    let limits = one_of_each();
+    let rules: Vec<Name> = (0..5)
+        .map(|i| Name::new(&format!("tier-{i}")).unwrap())
+        .collect();
     let narrow = limit("1/s burst 3");
-    for last in 0..5 {
-        let keys: Vec<String> = (0..5).map(|i| format!("{last}-{i}")).collect();
+    // Of all algorithms, and all of the usual one.
+    let cases = [one_of_each(), [limit("5/s burst 10"); 5]];
+    for (limits, last) in cases
+        .iter()
+        .flat_map(|limits| (0..5).map(move |i| (limits, i)))
+    {
+        let client = format!("{}-{last}", limits[4].algorithm());
+        let request = Request::new().client(&client);
         let tiers = |cost| -> Vec<Charge<'_>> {
             (0..5)
-                .map(|i| key_charge(&keys[i], if i == last { &narrow } else { &limits[i] }, cost))
+                .map(|i| Charge {
+                    bucket: Bucket::new(rules[i], &[Dimension::Client], &request),
+                    limit: if i == last { &narrow } else { &limits[i] },
+                    cost,
+                    shadow: false,
+                })
                 .collect()
         };
         assert!(take(store, &tiers(2)).admitted);
@@ -364,6 +377,8 @@ pub(crate) fn a_changed_limit_keeps_what_was_used<S: Store>(store: &S, _clock: &
             "{before} to {after}"
         );
         assert_eq!(remaining(store, &key, &before), before.capacity() - 8);
+        let taken = take_one(store, &key, &after, 1);
+        assert_eq!(taken.outcomes[0].remaining, after.capacity() - 9);
     }
 }
 

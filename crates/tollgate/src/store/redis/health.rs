@@ -28,8 +28,8 @@ pub enum ServerWarning {
 }
 
 /// What the scripts and this check use.
-const NEEDED: &str =
-    "+eval +evalsha +get +set +del +strlen +getrange +setrange +append +pexpire +pttl +time +info";
+const NEEDED: &str = "+eval +evalsha +get +mget +set +del +strlen +getrange +setrange +append +pexpire +pttl +zadd +zrem \
+    +zremrangebyscore +zrevrange +zcard +time +info";
 
 impl fmt::Display for ServerWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -123,7 +123,26 @@ fn parts(version: &str) -> Option<(u32, u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::store::redis::script::Scripts;
+
+    #[test]
+    fn the_rights_we_name_are_those_that_the_scripts_need() {
+        let named: BTreeSet<&str> = NEEDED.split_whitespace().collect();
+        let mut needed = BTreeSet::from(["+eval", "+evalsha", "+info"].map(str::to_owned));
+        for code in Scripts::new().codes() {
+            for call in code.split("call('").skip(1) {
+                let (command, _) = call.split_once('\'').unwrap();
+                needed.insert(format!("+{}", command.to_lowercase()));
+            }
+        }
+        assert_eq!(
+            named,
+            needed.iter().map(String::as_str).collect::<BTreeSet<_>>()
+        );
+    }
 
     #[test]
     fn an_old_version_and_an_eviction_policy_are_named() {

@@ -88,16 +88,17 @@ impl Scripts {
         }
     }
 
-    pub(super) fn contain(&self, text: &str) -> bool {
+    /// What all of them say.
+    pub(super) fn codes(&self) -> [&str; 6] {
         [
             &self.tokens,
             &self.take,
             &self.refund,
             &self.reset,
+            &self.heartbeat,
             &self.records,
         ]
-        .iter()
-        .any(|script| script.plain.code.contains(text))
+        .map(|script| script.plain.code.as_str())
     }
 }
 
