@@ -71,7 +71,8 @@ pub enum RedisClock {
     #[default]
     Server,
     /// This process's, as long as it is not ahead of the server's, and behind it by no more than `tolerance`; else the
-    /// server's. So a clock that is wrong never admits more.
+    /// server's. What is charged by a clock that is behind drains as much earlier: over any time, as much may pass as the limit
+    /// allows in that time and `tolerance` together, and no more.
     Caller {
         /// Where this process's time comes from.
         clock: Clock,

@@ -97,6 +97,9 @@ fn be_one_of_several(server: &str, text: &str, checks: usize) {
     });
 }
 
+/// How far a clock of our own may be behind.
+const TOLERANCE: Duration = Duration::from_millis(100);
+
 /// The server's clock, or one of our own that is wrong by so much.
 fn clock(skew_ms: i64) -> RedisClock {
     if skew_ms == 0 {
@@ -117,7 +120,7 @@ fn clock(skew_ms: i64) -> RedisClock {
     });
     RedisClock::Caller {
         clock,
-        tolerance: Duration::from_millis(100),
+        tolerance: TOLERANCE,
     }
 }
 
@@ -133,18 +136,18 @@ fn four_processes_admit_exactly_the_limit() {
     assert_eq!(log.admitted(), 3_000);
 }
 
-/// Clocks that are off a little are taken, as far as that admits no more: over the whole time, not more than by the true clock.
+/// Clocks that are behind a little are taken: then as much more may pass as drains in the time they may be behind.
 #[test]
-fn clocks_a_little_apart_admit_nothing_more() {
+fn clocks_a_little_apart_admit_what_their_tolerance_adds() {
     if let Ok(server) = std::env::var(SERVER) {
         return be_one_of_several(&server, "2000/s burst 100", 150);
     }
     let began = Instant::now();
     let log = in_several_processes(
-        "processes::clocks_a_little_apart_admit_nothing_more",
+        "processes::clocks_a_little_apart_admit_what_their_tolerance_adds",
         [-90, -10, 10, 90],
     );
-    let most = 100 + 2 * u64::try_from(began.elapsed().as_millis()).unwrap();
+    let most = 100 + 2 * u64::try_from((began.elapsed() + TOLERANCE).as_millis()).unwrap();
     assert!((100..=most).contains(&log.admitted()), "{}", log.admitted());
 }
 
