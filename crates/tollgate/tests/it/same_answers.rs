@@ -4,8 +4,9 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
 use tollgate::store::{Charge, Refund, Store, Taken};
-use tollgate::{Algorithm, Bucket, Limit, ManualClock};
+use tollgate::{Algorithm, Bucket, Dimension, Limit, ManualClock, Name, Request};
 
+use crate::server::OwnRedis;
 use crate::support::{NOON_US, clock, memory, redis, run, us};
 
 /// `make soak` asks for more.
@@ -13,8 +14,44 @@ fn operations() -> usize {
     std::env::var("TOLLGATE_SAME_ANSWERS").map_or(20_000, |n| n.parse().unwrap())
 }
 
-/// A charge: key, limit, cost, and whether it is a shadow.
+/// A charge: bucket, limit, cost, and whether it is a shadow.
 type Draw = (u8, Limit, u64, bool);
+
+/// Keys, each with a bucket of its own, and one client with several.
+struct Buckets {
+    names: [[u8; 1]; 6],
+    client: Request<'static>,
+    rules: [Name; 6],
+}
+
+impl Buckets {
+    fn new() -> Self {
+        Self {
+            names: std::array::from_fn(|i| [u8::try_from(i).unwrap()]),
+            client: Request::new().client("client"),
+            rules: std::array::from_fn(|i| Name::new(&format!("rule-{i}")).unwrap()),
+        }
+    }
+
+    fn get(&self, key: u8) -> Bucket<'_> {
+        let i = usize::from(key);
+        match key % 2 {
+            0 => Bucket::of_key(&self.names[i]),
+            _ => Bucket::new(self.rules[i], &[Dimension::Client], &self.client),
+        }
+    }
+
+    fn charges<'a>(&'a self, draws: &'a [Draw]) -> Vec<Charge<'a>> {
+        (draws.iter())
+            .map(|(key, limit, cost, shadow)| Charge {
+                bucket: self.get(*key),
+                limit,
+                cost: *cost,
+                shadow: *shadow,
+            })
+            .collect()
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Operation {
@@ -97,6 +134,68 @@ fn operation(algorithm: Algorithm) -> impl Strategy<Value = Operation> {
     ]
 }
 
+/// What is asked at once goes to Redis together, and is answered as if it had come one after the other.
+#[test]
+fn many_at_once() {
+    let clock = clock();
+    compare_at_once(&redis(&clock), &clock, operations());
+}
+
+pub(crate) fn compare_at_once(redis: &OwnRedis, clock: &ManualClock, operations: usize) {
+    const AT_ONCE: usize = 50;
+    let memory = memory(clock);
+    let buckets = Buckets::new();
+    let mut runner = TestRunner::new(Config {
+        max_local_rejects: u32::MAX,
+        ..Config::default()
+    });
+    // Mostly the same limits, as then the script keeps at hand what it found.
+    let mut usual: Vec<Limit> = Vec::new();
+    let limits = algorithm_limits(Algorithm::TokenBucket);
+    let tiers = prop::collection::btree_set(0_u8..6, 1..5);
+    let request = (tiers, prop_oneof![8 => 1_u64..3, 1 => 0_u64..20], 0_u8..20);
+    let requests = prop::collection::vec(request, AT_ONCE);
+    for n in 0..operations / AT_ONCE {
+        if n % 40 == 0 {
+            usual = (0..6)
+                .map(|_| limits.new_tree(&mut runner).unwrap().current())
+                .collect();
+        }
+        clock.advance(us((n as u64 * 7_919) % 3_000_000));
+        let draws: Vec<Vec<Draw>> = (requests.new_tree(&mut runner).unwrap().current().iter())
+            .map(|(tiers, cost, odd)| {
+                let limit = |key: u8| match odd {
+                    0 => usual[(usize::from(key) + 1) % 6],
+                    _ => usual[usize::from(key)],
+                };
+                let draw = |key: &u8| (*key, limit(*key), *cost, *key == 5);
+                tiers.iter().map(draw).collect()
+            })
+            .collect();
+        let at_once = async {
+            let tasks: Vec<_> = (draws.iter().cloned())
+                .map(|draws| {
+                    let store = redis.store();
+                    tokio::spawn(async move {
+                        let buckets = Buckets::new();
+                        store.take(&buckets.charges(&draws)).await.unwrap()
+                    })
+                })
+                .collect();
+            let mut taken = Vec::new();
+            for task in tasks {
+                taken.push(task.await.unwrap());
+            }
+            taken
+        };
+        let in_redis = run(at_once);
+        for (i, (draws, in_redis)) in draws.iter().zip(in_redis).enumerate() {
+            let in_memory = run(memory.take(&buckets.charges(draws))).unwrap();
+            assert_eq!(in_memory, in_redis, "request {i} of {n}: {draws:?}");
+        }
+    }
+}
+
 fn compare(algorithm: Algorithm) {
     let clock = clock();
     let redis = redis(&clock);
@@ -125,6 +224,7 @@ pub(crate) fn compare_with(
 }
 
 struct World {
+    buckets: Buckets,
     clock: ManualClock,
     now_us: u64,
     last: Option<(Vec<Draw>, Taken)>,
@@ -134,6 +234,7 @@ struct World {
 impl World {
     fn new(clock: ManualClock) -> Self {
         Self {
+            buckets: Buckets::new(),
             clock,
             now_us: NOON_US,
             last: None,
@@ -159,9 +260,8 @@ impl World {
                 let (key, limit, cost, _) = &charges[i];
                 // Once, and only what was taken.
                 if taken.outcomes[i].charged {
-                    let name = [*key];
                     let refund = [Refund {
-                        bucket: Bucket::of_key(&name),
+                        bucket: self.buckets.get(*key),
                         limit,
                         cost: *cost,
                         charged_at_us: taken.outcomes[i].at_us,
@@ -172,9 +272,8 @@ impl World {
                 }
             }
             Operation::Reset(key) => {
-                let name = [*key];
-                run(memory.reset(&[Bucket::of_key(&name)])).unwrap();
-                run(redis.reset(&[Bucket::of_key(&name)])).unwrap();
+                run(memory.reset(&[self.buckets.get(*key)])).unwrap();
+                run(redis.reset(&[self.buckets.get(*key)])).unwrap();
                 self.last = None;
             }
             Operation::Advance(by_us) => self.turn_to(self.now_us + by_us),
@@ -230,14 +329,7 @@ impl World {
         charging: bool,
     ) -> Taken {
         let names: Vec<[u8; 1]> = charges.iter().map(|(key, ..)| [*key]).collect();
-        let charges: Vec<Charge<'_>> = (charges.iter().zip(&names))
-            .map(|((_, limit, cost, shadow), name)| Charge {
-                bucket: Bucket::of_key(name),
-                limit,
-                cost: *cost,
-                shadow: *shadow,
-            })
-            .collect();
+        let charges = self.buckets.charges(charges);
         let (in_memory, in_redis) = match charging {
             true => (
                 run(memory.take(&charges)).unwrap(),

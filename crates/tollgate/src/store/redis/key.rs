@@ -26,7 +26,7 @@ pub(crate) struct Address {
     pub(super) key: String,
     /// Which record: 4 bytes for the rule, so that whoever has the rules can say whose it is, and 4 for the values behind the subject.
     ///
-    /// 32 bits are enough for what is under one key. Behind a subject come routes, methods and plans, some hundreds at the most: two
+    /// 32 bits, or 31, are enough for what is under one key. Behind a subject come routes, methods and plans, some hundreds at the most: two
     /// of 1,000 meet with a probability of 1 in 9,000, and then one client is limited on two of its routes together, never less than by
     /// the rule. Two of 100 rules meet with one of 1 in 900,000, and then both count what either does. Values that callers could choose so as to meet
     /// somebody else's (a client, an address, an attribute) have all 64 bits in a key of their own.
@@ -92,6 +92,8 @@ impl Namespace {
         let mut id = [0; 8];
         id[..4].copy_from_slice(&hash_of(bucket.rule()));
         id[4..].copy_from_slice(&values.to_le_bytes()[..4]);
+        // Scripts also take an id for a double, which must be a number: then it is equal to itself.
+        id[7] &= !0x40;
         Address { key, id }
     }
 }

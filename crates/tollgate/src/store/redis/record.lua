@@ -19,7 +19,6 @@ local MOST_COUNT = 4294967295
 local ENTRY = 16
 local floor, max, min = math.floor, math.max, math.min
 local pack, unpack_ = struct.pack, struct.unpack
-local call = redis.call
 
 local function ceil_div(n, d)
   local q = floor(n / d)

@@ -66,25 +66,37 @@ impl Scripts {
 
     fn changed_by(change: impl Fn(&str) -> String) -> Self {
         let script = |head: &str, parts: &[&str]| Script::new(head, change(&parts.concat()));
-        let (record, subject) = (include_str!("record.lua"), include_str!("subject.lua"));
-        let arithmetic = include_str!("arithmetic.lua");
-        let take = [record, subject, arithmetic, include_str!("take.lua")];
-        let refund = [record, subject, arithmetic, include_str!("refund.lua")];
+        let (time, record) = (include_str!("time.lua"), include_str!("record.lua"));
+        let (subject, arithmetic) = (include_str!("subject.lua"), include_str!("arithmetic.lua"));
+        let seldom = "local function seldom(the_values, changed, lefts, ats, as, olds)\n";
+        let tokens = [
+            time,
+            seldom,
+            record,
+            subject,
+            include_str!("seldom.lua"),
+            "end\n",
+            include_str!("tokens.lua"),
+        ];
+        let take = [time, record, subject, arithmetic, include_str!("take.lua")];
+        let refund = [
+            time,
+            record,
+            subject,
+            arithmetic,
+            include_str!("refund.lua"),
+        ];
+        let reset = [time, record, subject, include_str!("reset.lua")];
+        let records = [time, record, subject, include_str!("records.lua")];
         // Looking is right on a server that is full, and so is what makes it less full.
         Self {
-            tokens: script("#!lua", &[record, subject, include_str!("tokens.lua")]),
+            tokens: script("#!lua", &tokens),
             take: script("#!lua", &take),
             peek: script("#!lua flags=no-writes", &take),
             refund: script("#!lua flags=allow-oom", &refund),
-            reset: script(
-                "#!lua flags=allow-oom",
-                &[record, subject, include_str!("reset.lua")],
-            ),
-            heartbeat: script("#!lua", &[record, include_str!("heartbeat.lua")]),
-            records: script(
-                "#!lua flags=no-writes",
-                &[record, subject, include_str!("records.lua")],
-            ),
+            reset: script("#!lua flags=allow-oom", &reset),
+            heartbeat: script("#!lua", &[time, record, include_str!("heartbeat.lua")]),
+            records: script("#!lua flags=no-writes", &records),
         }
     }
 

@@ -3,24 +3,11 @@
 -- A subject is a string: a head of 4 bytes, the second of the Unix epoch until which it lives at the least, and behind it a record for
 -- each bucket (see arithmetic.lua). The head saves most writes from setting an expiry, which costs as much as all the rest.
 
--- The time of the call, in microseconds; set by the script that follows.
-local now
 local find, sub = string.find, string.sub
 
 local HEAD, RECORD, EMPTY = 4, 40, '\0\0\0\0'
 -- What is past is kept for so long, so that a clock that goes back a little finds it again.
 local GRACE = 10000000
-local LAST_SECOND = 4294967295
-
--- The time of the call: the caller's, as long as it is not ahead of this server's and behind it by no more than the tolerance; this
--- server's, if the caller sends 0; the caller's whatever it is, if the tolerance is negative.
-local function time_of(sent, tolerance)
-  if sent ~= 0 and tolerance < 0 then return sent end
-  local time = call('TIME')
-  local own = time[1] * 1000000 + time[2]
-  if sent == 0 or sent > own or own - sent > tolerance then return own end
-  return sent
-end
 
 -- Where a record begins, or nil.
 local function place_of(value, id)
@@ -71,8 +58,7 @@ local function with_record(value, place, record)
   return sub(value, 1, place - 1) .. record .. sub(value, place + RECORD)
 end
 
--- A subject without what says nothing any more, and how many milliseconds it lives: twice as long as it must, and ten seconds, so that
--- the next writes need not set it again. Nothing, if nothing is left.
+-- A subject without what says nothing any more, and how many milliseconds it lives. Nothing, if nothing is left.
 local function cleaned(value)
   local past, latest, parts = now - GRACE, 0, { '' }
   for place = HEAD + 1, #value, RECORD do
@@ -84,10 +70,8 @@ local function cleaned(value)
     end
   end
   if #parts == 1 then return nil end
-  local left = max(latest - now, 0) / 500
-  left = left - left % 1 + 10000
-  -- A second less, as both were rounded down.
-  parts[1] = pack('<I4', max(0, min(floor(now / UTOK) + floor(left / 1000) - 1, LAST_SECOND)))
+  local head, left = life_until(latest)
+  parts[1] = pack('<I4', head)
   return table.concat(parts), left
 end
 

@@ -5,198 +5,191 @@
 --
 -- KEYS     the subjects
 -- ARGV[1]  the time in microseconds, and ARGV[2] its tolerance: see `time_of`
--- ARGV[3]  how many limits (H) and the limits (ddd: x, y, z);
+-- ARGV[3]  how many of the subjects several requests meet (H), which then are the first;
+--          how many limits (H) and the limits (ddd: x, y, z);
 --          how many shapes (H) and the shapes, which is what requests are alike in: how many tiers (B), and each tier
---          (BHB: which of the request's subjects, number of the limit, whether it is a shadow; c8: id; d: cost), those of one
---          subject side by side;
+--          (BHB: which of the request's subjects, number of the limit, whether it is a shadow; d: id, which is a
+--          number here as that is faster; d: cost), those of one subject side by side;
 --          and the requests (HHHHH: number of the shape, numbers of its subjects, 0 where there are fewer than four)
 -- Returns  the time (d), then for each request whether it passes (B) and for each tier the level as it was found (dd: at, a)
 
 now = time_of(tonumber(ARGV[1]), tonumber(ARGV[2]))
-local FIRST = HEAD + 1
+local pack, unpack_ = struct.pack, struct.unpack
+local UTOK, RATED, FIRST, RECORD = 1000000, -4, 5, 40
 local blob = ARGV[3]
 
--- By number of the limit; `spans`: microseconds that a microtoken takes, and a sixteenth for rounding (`forget_at`).
-local xs, ys, rooms, tops, marks, spans = {}, {}, {}, {}, {}, {}
-local limit_count, position = unpack_('<H', blob)
-for limit = 1, limit_count do
+-- { x, y, room, level when full, mark of records under it, microseconds that a microtoken takes and a sixteenth for `forget_at` }
+local limits, met_again, limit_count, position = {}, unpack_('<HH', blob)
+for i = 1, limit_count do
   local x, y, z
   x, y, z, position = unpack_('<ddd', blob, position)
   local most = (y - 1) * x / y
-  xs[limit], ys[limit], rooms[limit] = x, y, z * UTOK
-  tops[limit], marks[limit], spans[limit] = z * UTOK + most - most % 1, RATED - x, y / x * 17 / 16
+  limits[i] = { x, y, z * UTOK, z * UTOK + most - most % 1, RATED - x, y / x * 17 / 16 }
 end
 
+-- { tiers, how many, the first of each subject and behind the last of all, format of the answer }
+-- A tier: { slot of its subject, limit, whether it is a shadow, id, cost in microtokens }
 local shapes, shape_count = {}, nil
 shape_count, position = unpack_('<H', blob, position)
 for shape = 1, shape_count do
-  local count
+  local tiers, groups, slot_before, count = {}, {}, 0, nil
   count, position = unpack_('<B', blob, position)
-  local slots, limits, shadows, ids, costs = {}, {}, {}, {}, {}
   for i = 1, count do
-    local cost
-    slots[i], limits[i], shadows[i], ids[i], cost, position = unpack_('<BHBc8d', blob, position)
-    costs[i] = cost * UTOK
+    local slot, limit, shadow, id, cost
+    slot, limit, shadow, id, cost, position = unpack_('<BHBdd', blob, position)
+    tiers[i] = { slot, limits[limit], shadow, id, cost * UTOK }
+    if slot ~= slot_before then groups[#groups + 1] = i end
+    slot_before = slot
   end
-  shapes[shape] = { count, slots, limits, shadows, ids, costs, '<B' .. string.rep('dd', count) }
+  groups[#groups + 1] = count + 1
+  shapes[shape] = { tiers, count, groups, 'B' .. string.rep('dd', count) }
 end
 
-values = call('MGET', unpack(KEYS))
--- The subjects that changed, and how many milliseconds they live if that is to be set.
-local changed, changes, is_changed, lefts = {}, 0, {}, {}
+local values = call('MGET', unpack(KEYS))
+-- By subject: what is to be written, and how many milliseconds it lives if that is to be set.
+local changed, lefts = {}, {}
+-- By subject that is met again and has one record: { at, a, limit, head, id }. It is packed when all is done, or when it is met in
+-- another way.
+local states = {}
 
-local function change(subject, value)
-  values[subject] = value
-  if not is_changed[subject] then
-    is_changed[subject] = true
-    changes = changes + 1
-    changed[changes] = subject
-  end
+local function pack_state(subject)
+  local state = states[subject]
+  local at, a, limit = state[1], state[2], state[3]
+  local value = pack('<I4ddddd', state[4], state[5], at, a, limit[5], limit[2])
+  values[subject], changed[subject], states[subject] = value, value, nil
+  return value
 end
 
--- The tiers of the request under way; used again by the next request.
-local subjects, found, places, ats, as, fits, olds = {}, {}, {}, {}, {}, {}, {}
+-- The tiers of the request under way; used again by the next one. `as` is what is used with the cost, or -1 if that does not fit.
+local subjects, ats, as, olds, lives = { 0, 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 }, {}, { 0, 0, 0, 0 }
 
--- What is not usual of one subject: a record that is new, or was written under another limit or in another form, or is not charged.
-local function change_slowly(subject, first, last, shape, admitted)
-  local limits, ids, costs = shape[3], shape[5], shape[6]
-  local value = values[subject] or EMPTY
-  local latest, is_any = 0, false
-  for i = first, last do
-    local limit, old, part = limits[i], olds[i], nil
-    if admitted and fits[i] and costs[i] > 0 then
-      part = pack('<c8dddd', ids[i], ats[i], as[i], marks[limit], ys[limit])
-      latest = max(latest, ats[i] + as[i] * spans[limit])
-    elseif old then
-      -- The limit may have become a slower one since: not to be forgotten before.
-      local x, y, at, a = xs[limit], ys[limit], found[i + i - 1], found[i + i]
-      local empty = at + us_to_drain(min(a, tops[limit]), x, y)
-      if empty > forget_at(old[1], old[4]) then
-        part = pack('<c8dddd', ids[i], old[1], old[2], old[3], empty)
-        latest = max(latest, forget_at(old[1], empty))
-      end
-    end
-    if part then
-      value, is_any = with_record(value, places[i], part), true
-    end
-  end
-  if is_any then
-    if latest > unpack_('<I4', value) * UTOK then
-      value, lefts[subject] = cleaned(value)
-    end
-    change(subject, value)
-  end
-end
+-- What is seldom needed is made when it is.
+local read_slowly, change_slowly
 
-local replies, replied, length = { pack('<d', now) }, 1, #blob
+-- The answers to all requests, and their formats: packed at once, as each by itself would cost as much.
+local said, said_count, formats, request = { now }, 1, { '<d' }, 1
+local length = #blob
 while position <= length do
-  local number
-  number, subjects[1], subjects[2], subjects[3], subjects[4], position = unpack_('<HHHHH', blob, position)
-  local shape = shapes[number]
-  local count, slots, limits, shadows, ids, costs = shape[1], shape[2], shape[3], shape[4], shape[5], shape[6]
-  local admitted, is_usual, place, slot_before = true, true, 0, 0
+  local shape
+  shape, subjects[1], subjects[2], subjects[3], subjects[4], position = unpack_('<HHHHH', blob, position)
+  shape = shapes[shape]
+  local tiers, count, groups = shape[1], shape[2], shape[3]
+  local admitted, is_usual, slot_before, place = true, true, 0, 0
+  local passes = said_count + 1
+  said_count = passes
   for i = 1, count do
-    local slot, limit, id = slots[i], limits[i], ids[i]
-    local value, x, y = values[subjects[slot]], xs[limit], ys[limit]
-    local at, a = 0, 0
-    olds[i] = nil
-    if value then
+    local tier = tiers[i]
+    local slot, limit = tier[1], tier[2]
+    local subject, x, y = subjects[slot], limit[1], limit[2]
+    local value, at, a = values[subject], 0, 0
+    local state = states[subject]
+    if state and (state[3] ~= limit or state[5] ~= tier[4]) then value, state = pack_state(subject), nil end
+    if state then
+      place, at, a, lives[slot] = FIRST, state[1], state[2], state[4]
+    elseif value then
       -- Behind the one before is where it mostly is.
-      if slot == slot_before and place > 0 then place = place + RECORD else place = FIRST end
-      local there, b, e
-      if place < #value then there, at, a, b, e = unpack_('<c8dddd', value, place) end
-      if there ~= id then
-        place = place_of(value, id) or 0
-        if place > 0 then at, a, b, e = unpack_('<dddd', value, place + 8) end
+      local id, there, b, e = tier[4], nil, nil, nil
+      if slot ~= slot_before then
+        place = FIRST
+        lives[slot], there, at, a, b, e = unpack_('<I4ddddd', value)
+      else
+        place = place + RECORD
+        if place < #value then there, at, a, b, e = unpack_('<ddddd', value, place) end
       end
-      if place == 0 then
-        at, a, is_usual = 0, 0, false
-      elseif b ~= marks[limit] or e ~= y then
+      if there ~= id or b ~= limit[5] or e ~= y then
         is_usual = false
-        at, a, b, e = record_at(value, place)
-        if is_live(at, a, b, e) then
-          olds[i] = { at, a, b, e }
-          if b ~= LEVEL then
-            a = used(a, b) * UTOK
-            if a == 0 then at = 0 end
-          end
-        else
-          at, a = 0, 0
-        end
+        if not read_slowly then read_slowly, change_slowly = seldom(values, changed, lefts, ats, as, olds) end
+        at, a, place = read_slowly(value, i, id)
       end
     else
-      place, is_usual = 0, false
+      is_usual = false
     end
-    slot_before, places[i] = slot, place
-    found[i + i - 1], found[i + i] = at, a
+    slot_before = slot
+    said[said_count + 1], said[said_count + 2] = at, a
+    said_count = said_count + 2
     -- Drained until now, by whole steps; `part` is what the step under way has drained.
-    local steps, part = now - at, 0
-    if steps < 0 then steps = 0 end
-    if y ~= 1 then
-      local elapsed = steps
-      steps = elapsed / y
-      steps = steps - steps % 1
-      part = (elapsed - steps * y) * x / y
+    local whole, part, gone = now - at, 0, nil
+    if whole < 0 then whole = 0 end
+    if y == 1 then
+      gone = whole * x
+    else
+      local rest = whole % y
+      whole = whole - rest
+      gone = whole / y * x
+      part = rest * x / y
       part = part - part % 1
     end
-    local gone = steps * x
-    if a > tops[limit] then a = tops[limit] end
+    if a > limit[4] then a = limit[4] end
     if a <= gone + part then
       a, part = 0, 0
       if now > at then at = now end
     else
-      at, a = at + steps * y, a - gone
+      at, a = at + whole, a - gone
     end
-    local cost = costs[i]
+    local cost = tier[5]
     a = a + cost
-    ats[i], as[i], fits[i] = at, a, true
-    if a > rooms[limit] + part and cost > 0 then
-      fits[i], is_usual = false, false
-      if shadows[i] == 0 then admitted = false end
-    elseif cost == 0 then
+    if cost == 0 then
       is_usual = false
+    elseif a > limit[3] + part then
+      a, is_usual = -1, false
+      if tier[3] == 0 then admitted = false end
     end
+    ats[i], as[i] = at, a
   end
-  replied = replied + 1
-  replies[replied] = pack(shape[7], admitted and 1 or 0, unpack(found, 1, count + count))
-  local first = 1
+  said[passes] = admitted and 1 or 0
+  request = request + 1
+  formats[request] = shape[4]
+  local group, first = 1, 1
   while first <= count do
-    local slot, last = slots[first], first
-    while slots[last + 1] == slot do last = last + 1 end
-    local subject = subjects[slot]
-    local value = values[subject]
-    local new
+    group = group + 1
+    local next_first, tier = groups[group], tiers[first]
+    local slot = tier[1]
+    local subject, new, is_done = subjects[slot], nil, false
     if is_usual then
-      local lives, size = unpack_('<I4', value), #value
-      local limit, at, a = limits[first], ats[first], as[first]
-      if at + a * spans[limit] <= lives * UTOK then
-        if first == last and size == 44 then
-          new = pack('<I4c8dddd', lives, ids[first], at, a, marks[limit], ys[limit])
-        elseif first + 1 == last and size == 84 and places[first] == FIRST then
-          local other, other_at, other_a = limits[last], ats[last], as[last]
-          if other_at + other_a * spans[other] <= lives * UTOK then
-            new = pack('<I4c8ddddc8dddd', lives, ids[first], at, a, marks[limit], ys[limit],
-              ids[last], other_at, other_a, marks[other], ys[other])
+      local limit, at, a, head, size = tier[2], ats[first], as[first], lives[slot], #values[subject]
+      local latest = at + a * limit[6]
+      if size == 44 then
+        if latest > head * UTOK then head, lefts[subject] = life_until(latest) end
+        if subject <= met_again then
+          local state = states[subject]
+          if state then
+            state[1], state[2], state[4] = at, a, head
+          else
+            states[subject] = { at, a, limit, head, tier[4] }
           end
+          is_done = true
+        else
+          new = pack('<I4ddddd', head, tier[4], at, a, limit[5], limit[2])
         end
+      elseif size == 84 and next_first == first + 2 then
+        local other = tiers[first + 1]
+        local other_limit, other_at, other_a = other[2], ats[first + 1], as[first + 1]
+        local other_latest = other_at + other_a * other_limit[6]
+        if other_latest > latest then latest = other_latest end
+        if latest > head * UTOK then head, lefts[subject] = life_until(latest) end
+        new = pack('<I4dddddddddd', head, tier[4], at, a, limit[5], limit[2],
+          other[4], other_at, other_a, other_limit[5], other_limit[2])
       end
     end
     if new then
-      change(subject, new)
-    else
-      change_slowly(subject, first, last, shape, admitted)
+      values[subject], changed[subject] = new, new
+    elseif not is_done then
+      if states[subject] then pack_state(subject) end
+      if not read_slowly then read_slowly, change_slowly = seldom(values, changed, lefts, ats, as, olds) end
+      change_slowly(subject, tiers, first, next_first - 1, admitted)
     end
-    first = last + 1
+    first = next_first
   end
 end
 
-for i = 1, changes do
-  local subject = changed[i]
-  local left = lefts[subject]
+for subject in pairs(states) do pack_state(subject) end
+for subject = 1, #KEYS do
+  local value, left = changed[subject], lefts[subject]
   if left then
-    call('SET', KEYS[subject], values[subject], 'PX', left)
-  else
-    call('SET', KEYS[subject], values[subject], 'KEEPTTL')
+    call('SET', KEYS[subject], value, 'PX', left)
+  elseif value then
+    -- Never shorter than it was. In place, which also keeps the expiry, it costs a third less than SET.
+    call('SETRANGE', KEYS[subject], '0', value)
   end
 end
-return table.concat(replies)
+return pack(table.concat(formats), unpack(said))

@@ -3,7 +3,7 @@
 //! The script says whether a request passes and what it found; what that means for each tier is worked out here, by the same
 //! arithmetic as in memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::parcel::{Keys, MOST_SUBJECTS, Parcel, Reader, double, figures};
 use crate::algorithm::{Level, State};
@@ -34,8 +34,11 @@ impl Numbered {
 }
 
 /// What a call carries.
-pub(super) fn manifest<'a>(parcels: impl Iterator<Item = &'a Parcel>) -> (Vec<String>, Vec<u8>) {
+pub(super) fn manifest<'a>(
+    parcels: impl Iterator<Item = &'a Parcel> + Clone,
+) -> (Vec<String>, Vec<u8>) {
     let mut keys = Keys::default();
+    let met_again = number_those_met_again(&mut keys, parcels.clone());
     let (mut limits, mut shapes) = (Numbered::default(), Numbered::default());
     let (mut requests, mut shape) = (Vec::new(), Vec::new());
     for parcel in parcels {
@@ -60,13 +63,29 @@ pub(super) fn manifest<'a>(parcels: impl Iterator<Item = &'a Parcel>) -> (Vec<St
             requests.extend(subject.to_le_bytes());
         }
     }
-    let mut blob = Vec::with_capacity(4 + limits.all.len() + shapes.all.len() + requests.len());
+    let mut blob = Vec::with_capacity(6 + limits.all.len() + shapes.all.len() + requests.len());
+    blob.extend(met_again.to_le_bytes());
     for numbered in [&limits, &shapes] {
         blob.extend(numbered.count().to_le_bytes());
         blob.extend(&numbered.all);
     }
     blob.extend(requests);
     (keys.keys, blob)
+}
+
+/// Gives the first numbers to the subjects that several requests meet, and says how many there are.
+fn number_those_met_again<'a>(keys: &mut Keys, parcels: impl Iterator<Item = &'a Parcel>) -> u16 {
+    let mut met: HashSet<&str, foldhash::fast::RandomState> = HashSet::default();
+    let mut last = 0;
+    for parcel in parcels {
+        for (i, charge) in parcel.charges.iter().enumerate() {
+            let is_next = i == 0 || parcel.charges[i - 1].slot != charge.slot;
+            if is_next && !met.insert(&charge.address.key) {
+                last = last.max(keys.number(&charge.address.key));
+            }
+        }
+    }
+    last
 }
 
 /// What the script answered to these. `None` if it is no such answer.
