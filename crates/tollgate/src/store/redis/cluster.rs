@@ -57,7 +57,7 @@ impl Cluster {
         &self,
         slot: u16,
         script: &Script,
-        keys: &[String],
+        keys: &[impl AsRef<str>],
         args: &[&[u8]],
         until: Instant,
     ) -> Result<T, RedisError> {

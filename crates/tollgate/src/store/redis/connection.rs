@@ -88,7 +88,7 @@ impl Connection {
     pub(super) async fn call<T: FromRedisValue>(
         self: &Arc<Self>,
         script: &Script,
-        keys: &[String],
+        keys: &[impl AsRef<str>],
         args: &[&[u8]],
         asking: bool,
         until: Instant,

@@ -176,7 +176,7 @@ impl Flights {
     async fn call<T: FromRedisValue>(
         &self,
         script: &Script,
-        keys: &[String],
+        keys: &[impl AsRef<str>],
         args: &[&[u8]],
         until: Instant,
     ) -> Result<T, RedisError> {

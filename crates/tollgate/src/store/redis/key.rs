@@ -162,13 +162,16 @@ fn push_value(key: &mut String, part: &Part<'_>) {
         return;
     }
     key.push(':');
-    for byte in value {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'@' => {
-                key.push(char::from(*byte));
-            }
-            other => {
-                let _ = write!(key, "%{other:02x}");
+    let is_plain = |byte: &u8| matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'@');
+    match str::from_utf8(value) {
+        // Most are plain throughout.
+        Ok(text) if value.iter().all(is_plain) => key.push_str(text),
+        _ => {
+            for byte in value {
+                match is_plain(byte) {
+                    true => key.push(char::from(*byte)),
+                    false => _ = write!(key, "%{byte:02x}"),
+                }
             }
         }
     }

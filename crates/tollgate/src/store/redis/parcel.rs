@@ -1,8 +1,7 @@
 //! A request as it is sent, and many of them in one call of `take.lua`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-
-use smallvec::SmallVec;
 
 use super::error::RedisError;
 use super::key::Address;
@@ -14,7 +13,7 @@ use crate::store::{Charge, Outcome, Taken};
 #[derive(Debug)]
 pub(super) struct Parcel {
     /// In the order in which they are looked at, which is not always theirs: see [`Packed::nth`].
-    pub(super) charges: SmallVec<[Packed; 3]>,
+    pub(super) charges: Vec<Packed>,
     pub(super) way: Way,
 }
 
@@ -57,7 +56,7 @@ impl Parcel {
         if charges.len() > usize::from(u8::MAX) {
             return Err(RedisError::TooMany);
         }
-        let mut packed: SmallVec<[Packed; 3]> = SmallVec::new();
+        let mut packed: Vec<Packed> = Vec::with_capacity(charges.len());
         let mut subjects = 0;
         for (nth, (charge, address)) in charges.enumerate() {
             let known = packed.iter().find(|p| p.address.key == address.key);
@@ -133,33 +132,34 @@ pub(super) fn refund(limit: &Limit, id: [u8; 8], cost: u64, charged_at_us: u64) 
 
 /// The keys of one call, each once.
 #[derive(Default)]
-pub(super) struct Keys {
-    pub(super) keys: Vec<String>,
-    numbers: HashMap<String, u16, foldhash::fast::RandomState>,
+pub(super) struct Keys<'a> {
+    pub(super) keys: Vec<Cow<'a, str>>,
+    numbers: HashMap<Cow<'a, str>, u16, foldhash::fast::RandomState>,
 }
 
-impl Keys {
+impl<'a> Keys<'a> {
     /// A key's number, from 1 on. 64 requests of 255 buckets and logs are fewer than 65,536.
-    pub(super) fn number(&mut self, key: &str) -> u16 {
-        if let Some(number) = self.numbers.get(key) {
-            return *number;
-        }
-        self.keys.push(key.to_owned());
-        let number = u16::try_from(self.keys.len()).unwrap_or(u16::MAX);
-        self.numbers.insert(key.to_owned(), number);
-        number
+    pub(super) fn number(&mut self, key: impl Into<Cow<'a, str>>) -> u16 {
+        let key = key.into();
+        let next = u16::try_from(self.keys.len() + 1).unwrap_or(u16::MAX);
+        *self.numbers.entry(key).or_insert_with_key(|key| {
+            self.keys.push(key.clone());
+            next
+        })
     }
 }
 
 /// What a call of `take.lua` carries.
-pub(super) fn manifest<'a>(parcels: impl Iterator<Item = &'a Parcel>) -> (Vec<String>, Vec<u8>) {
+pub(super) fn manifest<'a>(
+    parcels: impl Iterator<Item = &'a Parcel>,
+) -> (Vec<Cow<'a, str>>, Vec<u8>) {
     let (mut keys, mut blob) = (Keys::default(), Vec::new());
     for parcel in parcels {
         blob.push(u8::try_from(parcel.charges.len()).unwrap_or(u8::MAX));
         for charge in &parcel.charges {
-            let key = keys.number(&charge.address.key);
+            let key = keys.number(charge.address.key.as_str());
             let log_key = match charge.limit.algorithm() {
-                Algorithm::SlidingLog => keys.number(&charge.address.log_key()),
+                Algorithm::SlidingLog => keys.number(charge.address.log_key()),
                 _ => 0,
             };
             let (kind, [x, y, z]) = figures(&charge.limit);

@@ -134,7 +134,7 @@ impl Script {
     pub(super) async fn call<T: FromRedisValue>(
         &self,
         line: &mut Line,
-        keys: &[impl AsRef<[u8]>],
+        keys: &[impl AsRef<str>],
         args: &[&[u8]],
         asking: bool,
     ) -> Result<T, RedisError> {
@@ -180,7 +180,7 @@ async fn send<T: FromRedisValue>(
     Ok(answer)
 }
 
-fn command(name: &str, script: &str, keys: &[impl AsRef<[u8]>], args: &[&[u8]]) -> redis::Cmd {
+fn command(name: &str, script: &str, keys: &[impl AsRef<str>], args: &[&[u8]]) -> redis::Cmd {
     let mut command = redis::cmd(name);
     command.arg(script).arg(keys.len());
     for key in keys {

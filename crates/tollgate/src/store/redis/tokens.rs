@@ -3,6 +3,7 @@
 //! The script says whether a request passes and what it found; what that means for each tier is worked out here, by the same
 //! arithmetic as in memory.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::parcel::{Keys, MOST_SUBJECTS, Parcel, Reader, double, figures};
@@ -36,7 +37,7 @@ impl Numbered {
 /// What a call carries.
 pub(super) fn manifest<'a>(
     parcels: impl Iterator<Item = &'a Parcel> + Clone,
-) -> (Vec<String>, Vec<u8>) {
+) -> (Vec<Cow<'a, str>>, Vec<u8>) {
     let mut keys = Keys::default();
     let met_again = number_those_met_again(&mut keys, parcels.clone());
     let (mut limits, mut shapes) = (Numbered::default(), Numbered::default());
@@ -55,7 +56,7 @@ pub(super) fn manifest<'a>(
             shape.extend(double(charge.cost));
             let subject = &mut subjects[usize::from(charge.slot - 1)];
             if *subject == 0 {
-                *subject = keys.number(&charge.address.key);
+                *subject = keys.number(charge.address.key.as_str());
             }
         }
         requests.extend(shapes.number(&shape).to_le_bytes());
@@ -74,14 +75,17 @@ pub(super) fn manifest<'a>(
 }
 
 /// Gives the first numbers to the subjects that several requests meet, and says how many there are.
-fn number_those_met_again<'a>(keys: &mut Keys, parcels: impl Iterator<Item = &'a Parcel>) -> u16 {
+fn number_those_met_again<'a>(
+    keys: &mut Keys<'a>,
+    parcels: impl Iterator<Item = &'a Parcel>,
+) -> u16 {
     let mut met: HashSet<&str, foldhash::fast::RandomState> = HashSet::default();
     let mut last = 0;
     for parcel in parcels {
         for (i, charge) in parcel.charges.iter().enumerate() {
             let is_next = i == 0 || parcel.charges[i - 1].slot != charge.slot;
-            if is_next && !met.insert(&charge.address.key) {
-                last = last.max(keys.number(&charge.address.key));
+            if is_next && !met.insert(charge.address.key.as_str()) {
+                last = last.max(keys.number(charge.address.key.as_str()));
             }
         }
     }
