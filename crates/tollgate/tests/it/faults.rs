@@ -12,7 +12,7 @@ use tollgate::{BreakerConfig, Decision, Limit, Limiter, SharedConfig, Source};
 use tollgate_referee::{Bound, Log};
 
 use crate::proxy::{Proxy, Wire};
-use crate::server::{Clustered, Guarded, Server, Version, send_signal};
+use crate::server::{Clustered, Guarded, Server, Speech, TcpServer, Version, send_signal};
 use crate::support::limit;
 
 const CALLERS: usize = 16;
@@ -400,6 +400,56 @@ fn cluster_node_killed_under_load() {
     // What the replica had not heard of is forgotten.
     scene.admitted_no_more_than(AND_ONE_FORGOTTEN);
     scene.nobody_waited();
+}
+
+/// One that says nothing any more, as when its machine is gone, and whose replica takes over. Asked so seldom that nobody is there when
+/// connecting to it fails.
+#[test]
+fn cluster_node_gone_without_a_word() {
+    let clustered = Clustered::start_with_replicas(1);
+    clustered.tell_all("CONFIG SET cluster-require-full-coverage no");
+    let (hung, well) = ("key", "other");
+    let slot = |key: &str| clustered.slot_of(&format!("tollgate:{{key:{key}}}"));
+    let owner = clustered.owner_of(slot(hung));
+    assert_ne!(owner, clustered.owner_of(slot(well)));
+    let scene = Scene::at(runtime(), &clustered.url(), DEADLINE);
+    let is_answered = |key: &str| {
+        let decision = scene.check(key, &limit("1/s burst 1000"), 1);
+        decision.source() == Source::Store
+    };
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !(is_answered(hung) && is_answered(well)) {
+        assert!(Instant::now() < patience, "the cluster does not answer");
+    }
+    send_signal(owner, "-STOP");
+    let patience = Instant::now() + Duration::from_secs(30);
+    while !is_answered(hung) {
+        assert!(Instant::now() < patience, "who took over was never asked");
+        assert!(is_answered(well), "one node took another along");
+        let rest = async { tokio::time::sleep(Duration::from_millis(1_300)).await };
+        scene.runtime.block_on(rest);
+    }
+    send_signal(owner, "-CONT");
+}
+
+/// Nodes say where slots are in ways of their own.
+#[test]
+fn cluster_nodes_without_a_name_and_with_a_long_one() {
+    let config = "cluster-enabled yes\nappendonly no\nsave \"\"\n";
+    let announced: &[&str] = &["--bind", "127.0.0.1", "::1", "--cluster-announce-ip", "::1"];
+    for args in [&[], announced] {
+        let node = TcpServer::start_speaking(&Speech::Plain, config, args);
+        node.ask::<redis::Value>("CLUSTER ADDSLOTSRANGE 0 16383");
+        let patience = Instant::now() + Duration::from_secs(20);
+        while !(node.ask::<String>("CLUSTER INFO")).contains("cluster_state:ok") {
+            assert!(Instant::now() < patience, "the cluster does not come up");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let url = format!("redis+cluster://{}", node.place());
+        let scene = Scene::at(runtime(), &url, PATIENT);
+        let decision = scene.check("key", &the_limit(), 1);
+        assert_eq!(decision.source(), Source::Store, "{args:?}");
+    }
 }
 
 #[test]
