@@ -283,6 +283,25 @@ fn readonly() {
     );
 }
 
+/// Where a server is that takes nothing down any more, another may be: its address is asked again, also if it is one whose scripts
+/// wrap what they are told.
+#[test]
+fn readonly_and_another_in_its_place() {
+    for version in [Version::Current, Version::SixTwo] {
+        let (before, after) = (
+            Server::start_version(version),
+            Server::start_version(version),
+        );
+        let scene = Scene::before(&before, PATIENT);
+        let source = || scene.check("key", &the_limit(), 1).source();
+        assert_eq!(source(), Source::Store);
+        before.tell("REPLICAOF 127.0.0.1 1");
+        std::fs::rename(after.socket(), before.socket()).unwrap();
+        assert_eq!(source(), Source::Local);
+        assert_eq!(source(), Source::Store);
+    }
+}
+
 #[test]
 fn noreplicas() {
     through(
