@@ -1,7 +1,8 @@
 //! Denials that still hold, so that asking the store again would be for nothing.
 //!
 //! A bucket that the store denied a cost until some time denies it until then, whatever others do: usage only grows until it
-//! drains. So the answer is exact, and a caller who goes on and on costs the store nothing.
+//! drains. So the answer is exact, and a caller who goes on and on costs the store nothing. (But for refunds elsewhere, of which this
+//! process does not hear.)
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
@@ -20,6 +21,8 @@ pub(super) struct Denials {
     shards: [Mutex<HashMap<u64, Denial>>; SHARDS],
     /// The most in one shard.
     most: usize,
+    /// No denial is believed for longer.
+    longest: Duration,
     secret: RandomState,
 }
 
@@ -29,16 +32,19 @@ struct Denial {
     limit: Limit,
     cost: u64,
     outcome: Outcome,
-    /// By this process's clock, and never later than by the store's.
+    /// When it ends, by this process's clock, and never later than by the store's.
+    ready: Instant,
+    /// Until when it is believed.
     until: Instant,
 }
 
 impl Denials {
-    /// Remembers so many at the most; none, if 0.
-    pub(super) fn new(most: usize) -> Self {
+    /// Remembers so many at the most, none if 0, and each for so long at the most.
+    pub(super) fn new(most: usize, longest: Duration) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             most: most.div_ceil(SHARDS),
+            longest,
             secret: RandomState::new(),
         }
     }
@@ -54,8 +60,8 @@ impl Denials {
             // What never fits is another answer.
             let could_fit = charge.cost <= charge.limit.capacity();
             let holds = known.limit == *charge.limit && known.cost <= charge.cost && could_fit;
-            let left = known.until.checked_duration_since(now)?;
-            (holds && !left.is_zero()).then(|| (i, known.outcome.with(left)))
+            let left = known.ready.saturating_duration_since(now);
+            (holds && known.until > now).then(|| (i, known.outcome.with(left)))
         };
         (charges.iter().enumerate())
             .filter(|(_, charge)| !charge.shadow)
@@ -87,7 +93,8 @@ impl Denials {
                     limit: *charge.limit,
                     cost: charge.cost,
                     outcome: *outcome,
-                    until: sent + wait,
+                    ready: sent + wait,
+                    until: sent + wait.min(self.longest),
                 },
             );
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::breaker::{Breaker, BreakerConfig, Change};
 use super::denials::Denials;
@@ -62,6 +62,10 @@ pub struct SharedStats {
 /// Of a limit, this much is spent without the store, over all instances.
 const CAREFUL: (u64, u64) = (8, 10);
 
+/// A denial that may be over in a moment is remembered for so long: next to nothing for who was denied, and ten questions a second of one
+/// who goes on and on.
+const PASSING: Duration = Duration::from_millis(100);
+
 #[derive(Debug)]
 pub(super) struct SharedLimiter {
     store: RedisStore,
@@ -89,13 +93,17 @@ impl SharedLimiter {
                 Some(heartbeat)
             }
         };
+        let longest = match store.denies_in_passing() {
+            true => PASSING,
+            false => Duration::MAX,
+        };
         Self {
             store,
             rules: RuleSet::default(),
             instances,
             heartbeat,
             breaker: Breaker::new(config.breaker),
-            denials: Denials::new(config.remembered_denials),
+            denials: Denials::new(config.remembered_denials, longest),
             local: MemoryStore::new(),
             by_store: AtomicU64::new(0),
             remembered: AtomicU64::new(0),

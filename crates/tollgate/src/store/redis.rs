@@ -245,6 +245,11 @@ impl RedisStore {
         self.visit_at(charges, addresses, false).await
     }
 
+    /// Whether what denies a request may be given back in the next moment: another request took it that another slot denied.
+    pub(crate) fn denies_in_passing(&self) -> bool {
+        matches!(self.lines, Lines::Cluster(_))
+    }
+
     /// Where a bucket lies.
     pub(crate) fn address(&self, bucket: &Bucket<'_>) -> Address {
         self.namespace.address(bucket)
@@ -275,6 +280,10 @@ impl RedisStore {
         addresses: Vec<Address>,
         charging: bool,
     ) -> Result<Taken, RedisError> {
+        // What can never pass need not be taken and given back: others would be denied meanwhile.
+        let could_fit =
+            |charge: &Charge<'_>| charge.shadow || charge.cost <= charge.limit.capacity();
+        let charging = charging && charges.iter().all(could_fit);
         // Which charges go to which slot.
         let mut groups: Vec<(u16, Vec<usize>)> = Vec::new();
         for (i, address) in addresses.iter().enumerate() {
