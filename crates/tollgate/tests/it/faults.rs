@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
-use tollgate::store::{RedisConfig, RedisStore, Store as _};
-use tollgate::{BreakerConfig, Decision, Limit, Limiter, SharedConfig, Source};
+use tollgate::store::{Charge, RedisClock, RedisConfig, RedisStore, Refund, Store as _};
+use tollgate::{BreakerConfig, Bucket, Clock, Decision, Limit, Limiter, SharedConfig, Source};
 use tollgate_referee::{Bound, Log};
 
 use crate::proxy::{Proxy, Wire};
 use crate::server::{Clustered, Guarded, Server, Speech, TcpServer, Version, send_signal};
-use crate::support::limit;
+use crate::support::{clock, limit};
 
 const CALLERS: usize = 16;
 const BURST: u64 = 100;
@@ -568,6 +568,52 @@ fn connecting_may_take_longer_than_the_deadline() {
     while let Err(error) = runtime.block_on(store.peek(&[])) {
         assert!(Instant::now() < patience, "{error}");
     }
+}
+
+/// What a refund does to a log of many entries is done before the checks that wait behind it are too late.
+#[test]
+fn a_refund_of_a_long_log_holds_nobody_up() {
+    const ENTRIES: u64 = 50_000;
+    let server = Server::start();
+    let clock = clock();
+    let config = RedisConfig {
+        clock: RedisClock::Simulated(Clock::from(&clock)),
+        deadline: PATIENT,
+        ..RedisConfig::default()
+    };
+    let store = RedisStore::open(&server.url(), config).unwrap();
+    let (runtime, limit) = (runtime(), limit("1000000 per 1d sliding_log"));
+    let bucket = Bucket::of_key(b"key");
+    let charge = Charge {
+        bucket,
+        limit: &limit,
+        cost: 1,
+        shadow: false,
+    };
+    let mut charged_at_us = 0;
+    for _ in 0..ENTRIES {
+        clock.advance(Duration::from_micros(1));
+        let taken = runtime.block_on(store.take(&[charge])).unwrap();
+        charged_at_us = taken.at_us;
+    }
+    server.tell("CONFIG RESETSTAT");
+    let refund = Refund {
+        bucket,
+        limit: &limit,
+        cost: 1,
+        charged_at_us,
+    };
+    runtime.block_on(store.refund(&[refund])).unwrap();
+    let peeked = runtime.block_on(store.peek(&[charge])).unwrap();
+    assert_eq!(
+        peeked.outcomes[0].remaining,
+        1_000_000 - ENTRIES + 1,
+        "given back"
+    );
+    let calls: String = server.ask("INFO commandstats");
+    let (_, reads) = calls.split_once("cmdstat_getrange:calls=").unwrap();
+    let reads: u64 = reads.split(',').next().unwrap().parse().unwrap();
+    assert!(reads < 200, "{reads} reads");
 }
 
 #[test]
