@@ -18,12 +18,19 @@ const SHARDS: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Denials {
-    shards: [Mutex<HashMap<u64, Denial>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     /// The most in one shard.
     most: usize,
     /// No denial is believed for longer.
     longest: Duration,
     secret: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    known: HashMap<u64, Denial>,
+    /// When something was forgotten last: what was asked before then may have been answered before it was given back.
+    forgot: Option<Instant>,
 }
 
 /// What a bucket denied. Another limit, or a smaller cost, is another question.
@@ -56,7 +63,7 @@ impl Denials {
         }
         let recall = |(i, charge): (usize, &Charge<'_>)| {
             let key = self.key(&charge.bucket);
-            let known = *self.shard(key).lock().get(&key)?;
+            let known = *self.shard(key).lock().known.get(&key)?;
             // What never fits is another answer.
             let could_fit = charge.cost <= charge.limit.capacity();
             let holds = known.limit == *charge.limit && known.cost <= charge.cost && could_fit;
@@ -80,14 +87,18 @@ impl Denials {
             };
             let wait = Duration::from_micros(ready_at_us.saturating_sub(outcome.at_us));
             let key = self.key(&charge.bucket);
-            let mut shard = self.shard(key).lock();
-            if shard.len() >= self.most && !shard.contains_key(&key) {
-                shard.retain(|_, denial| denial.until > sent);
-                if shard.len() >= self.most {
+            let shard = &mut *self.shard(key).lock();
+            if shard.forgot.is_some_and(|forgot| forgot >= sent) {
+                continue;
+            }
+            let known = &mut shard.known;
+            if known.len() >= self.most && !known.contains_key(&key) {
+                known.retain(|_, denial| denial.until > sent);
+                if known.len() >= self.most {
                     continue;
                 }
             }
-            shard.insert(
+            known.insert(
                 key,
                 Denial {
                     limit: *charge.limit,
@@ -100,10 +111,12 @@ impl Denials {
         }
     }
 
-    /// Forgets what is known of a bucket, as it was given something back.
+    /// Forgets what is known of a bucket, as it was given something back; also what was asked before and is not noted yet.
     pub(super) fn forget(&self, bucket: &Bucket<'_>) {
         let key = self.key(bucket);
-        self.shard(key).lock().remove(&key);
+        let mut shard = self.shard(key).lock();
+        shard.known.remove(&key);
+        shard.forgot = Some(Instant::now());
     }
 
     fn key(&self, bucket: &Bucket<'_>) -> u64 {
@@ -116,7 +129,7 @@ impl Denials {
         hasher.finish()
     }
 
-    fn shard(&self, key: u64) -> &Mutex<HashMap<u64, Denial>> {
+    fn shard(&self, key: u64) -> &Mutex<Shard> {
         &self.shards[usize::try_from(key >> 32).unwrap_or(0) % SHARDS]
     }
 }
@@ -132,5 +145,46 @@ impl Outcome {
             },
             _ => self,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_older_than_a_reset_is_not_remembered() {
+        let denials = Denials::new(100, Duration::MAX);
+        let (limit, bucket) = ("1/h burst 1".parse().unwrap(), Bucket::of_key(b"key"));
+        let charges = [Charge {
+            bucket,
+            limit: &limit,
+            cost: 1,
+            shadow: false,
+        }];
+        let fit = Fit::Later {
+            ready_at_us: 3_600_000_000,
+        };
+        let outcome = Outcome {
+            fit,
+            ..Outcome::NONE
+        };
+        let taken = Taken {
+            admitted: false,
+            at_us: 0,
+            outcomes: smallvec::smallvec![outcome],
+        };
+        let recalls = || denials.recall(&charges, Instant::now()).is_some();
+        let sent = Instant::now();
+        denials.note(&charges, &taken, sent);
+        assert!(recalls());
+        denials.forget(&bucket);
+        assert!(!recalls());
+        // Its answer was on the way.
+        denials.note(&charges, &taken, sent);
+        assert!(!recalls());
+        std::thread::sleep(Duration::from_millis(1));
+        denials.note(&charges, &taken, Instant::now());
+        assert!(recalls());
     }
 }

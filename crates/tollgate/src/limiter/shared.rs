@@ -169,12 +169,12 @@ impl SharedLimiter {
             if is_local {
                 self.local.refund_one(&refund);
             } else {
-                self.denials.forget(&charge.bucket);
-                let now = Instant::now();
-                if self.breaker.may_ask(now) {
+                if self.breaker.may_ask(Instant::now()) {
                     let refunded = self.store.refund(&[refund]).await;
                     self.hear(&refunded);
                 }
+                // After the store did: somebody may have been denied in between.
+                self.denials.forget(&charge.bucket);
             }
         }
     }
