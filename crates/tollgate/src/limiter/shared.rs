@@ -169,9 +169,9 @@ impl SharedLimiter {
             if is_local {
                 self.local.refund_one(&refund);
             } else {
-                if self.breaker.may_ask(Instant::now()) {
+                if let Some(asking) = self.may_ask(Instant::now()) {
                     let refunded = self.store.refund(&[refund]).await;
-                    self.hear(&refunded);
+                    asking.hear(&refunded);
                 }
                 // After the store did: somebody may have been denied in between.
                 self.denials.forget(&charge.bucket);
@@ -229,12 +229,12 @@ impl SharedLimiter {
             let tiers = vec![Tier::new(&charges[i], outcome)];
             return Decision::of_many(tiers, false, outcome.at_us, Source::Remembered);
         }
-        if self.breaker.may_ask(sent) {
+        if let Some(asking) = self.may_ask(sent) {
             let answer = match charging {
                 true => self.store.take(charges).await,
                 false => self.store.peek(charges).await,
             };
-            self.hear(&answer);
+            asking.hear(&answer);
             if let Ok(taken) = answer {
                 self.by_store.fetch_add(1, Ordering::Relaxed);
                 if charging {
@@ -293,12 +293,24 @@ impl SharedLimiter {
         limit.share(CAREFUL.0, CAREFUL.1 * u64::from(self.instances.now()))
     }
 
+    /// If the breaker lets this request ask.
+    fn may_ask(&self, now: Instant) -> Option<Asking<'_>> {
+        (self.breaker.may_ask(now)).then_some(Asking(&self.breaker))
+    }
+}
+
+/// One who asks the store. Dropped without a word if the caller has gone, which says nothing about the store.
+struct Asking<'a>(&'a Breaker);
+
+impl Asking<'_> {
     /// Tells the breaker, and the log what changed.
-    fn hear<T>(&self, answer: &Result<T, RedisError>) {
+    fn hear<T>(self, answer: &Result<T, RedisError>) {
         let change = match answer {
-            Ok(_) => self.breaker.succeeded(),
-            Err(_) => self.breaker.failed(Instant::now()),
+            Ok(_) => self.0.succeeded(),
+            Err(_) => self.0.failed(Instant::now()),
         };
+        // Everything is said.
+        std::mem::forget(self);
         match (change, answer) {
             (Some(Change::Opened), Err(error)) => {
                 tracing::warn!(%error, "the store fails: deciding without it");
@@ -309,6 +321,12 @@ impl SharedLimiter {
             (Some(Change::Closed), _) => tracing::info!("the store answers again"),
             _ => {}
         }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.given_up(Instant::now());
     }
 }
 
