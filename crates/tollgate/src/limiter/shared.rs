@@ -219,6 +219,11 @@ impl SharedLimiter {
         policies: &[OnFailure],
         charging: bool,
     ) -> Decision {
+        if charges.is_empty() {
+            // Nothing to ask, and nobody to wait for.
+            let (admitted, at_us) = self.local.visit_all(&[], &mut Vec::<Tier>::new(), false);
+            return Decision::of_many(Vec::new(), admitted, at_us, Source::Store);
+        }
         if let Some(heartbeat) = &self.heartbeat {
             // There may have been no runtime when this limiter was made.
             heartbeat.start();

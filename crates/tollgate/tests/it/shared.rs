@@ -1,6 +1,6 @@
 //! A limiter over a shared store: what it remembers, and what each rule does without the store.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tollgate::store::{RedisConfig, RedisStore};
 use tollgate::{
@@ -134,6 +134,21 @@ fn in_a_cluster_what_never_fits_stands_in_nobodys_way() {
     assert!(!clustered.was_written());
     assert!(run(limiter.decide(&Request::new().client("one"))).allowed());
     assert!(clustered.was_written());
+}
+
+#[test]
+fn a_request_that_meets_no_rule_waits_for_nobody() {
+    let server = Server::start();
+    server.signal("-STOP");
+    let limiter = over(&server, 0);
+    let rules = [Rule::new("pro", limit("1/s")).unwrap().plan("pro")];
+    let limiter = limiter.with_rules(rules).unwrap();
+    let began = Instant::now();
+    let decision = run(limiter.decide(&Request::new().client("a")));
+    assert!(decision.allowed() && decision.tier().is_none());
+    assert!(began.elapsed() < Duration::from_secs(5));
+    let stats = limiter.shared_stats().unwrap();
+    assert_eq!((stats.by_store, stats.by_fallback), (0, 0));
 }
 
 #[test]
