@@ -31,7 +31,12 @@ struct Shard {
     known: HashMap<u64, Denial>,
     /// When something was forgotten last: what was asked before then may have been answered before it was given back.
     forgot: Option<Instant>,
+    /// When it was full and looked through for what is over.
+    cleaned: Option<Instant>,
 }
+
+/// A full shard is looked through no more often: in a flood, each denial would look at thousands.
+const BETWEEN_CLEANINGS: Duration = Duration::from_millis(10);
 
 /// What a bucket denied. Another limit, or a smaller cost, is another question.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +98,11 @@ impl Denials {
             }
             let known = &mut shard.known;
             if known.len() >= self.most && !known.contains_key(&key) {
+                let since = |cleaned| sent.saturating_duration_since(cleaned);
+                if (shard.cleaned).is_some_and(|cleaned| since(cleaned) < BETWEEN_CLEANINGS) {
+                    continue;
+                }
+                shard.cleaned = Some(sent);
                 known.retain(|_, denial| denial.until > sent);
                 if known.len() >= self.most {
                     continue;
@@ -152,16 +162,8 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_answer_that_is_older_than_a_reset_is_not_remembered() {
-        let denials = Denials::new(100, Duration::MAX);
-        let (limit, bucket) = ("1/h burst 1".parse().unwrap(), Bucket::of_key(b"key"));
-        let charges = [Charge {
-            bucket,
-            limit: &limit,
-            cost: 1,
-            shadow: false,
-        }];
+    /// What the store says to who was denied for an hour.
+    fn denied() -> Taken {
         let fit = Fit::Later {
             ready_at_us: 3_600_000_000,
         };
@@ -169,22 +171,60 @@ mod tests {
             fit,
             ..Outcome::NONE
         };
-        let taken = Taken {
+        Taken {
             admitted: false,
             at_us: 0,
             outcomes: smallvec::smallvec![outcome],
-        };
+        }
+    }
+
+    fn charge<'a>(key: &'a [u8], limit: &'a Limit) -> [Charge<'a>; 1] {
+        [Charge {
+            bucket: Bucket::of_key(key),
+            limit,
+            cost: 1,
+            shadow: false,
+        }]
+    }
+
+    #[test]
+    fn an_answer_that_is_older_than_a_reset_is_not_remembered() {
+        let denials = Denials::new(100, Duration::MAX);
+        let limit = "1/h burst 1".parse().unwrap();
+        let charges = charge(b"key", &limit);
         let recalls = || denials.recall(&charges, Instant::now()).is_some();
         let sent = Instant::now();
-        denials.note(&charges, &taken, sent);
+        denials.note(&charges, &denied(), sent);
         assert!(recalls());
-        denials.forget(&bucket);
+        denials.forget(&charges[0].bucket);
         assert!(!recalls());
         // Its answer was on the way.
-        denials.note(&charges, &taken, sent);
+        denials.note(&charges, &denied(), sent);
         assert!(!recalls());
         std::thread::sleep(Duration::from_millis(1));
-        denials.note(&charges, &taken, Instant::now());
+        denials.note(&charges, &denied(), Instant::now());
         assert!(recalls());
+    }
+
+    #[test]
+    fn a_flood_is_bounded_and_what_is_over_makes_room() {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        let denials = Denials::new(1_600, Duration::MAX);
+        let limit = "1/h burst 1".parse().unwrap();
+        let from = Instant::now();
+        let flood = |at: Instant, keys: std::ops::Range<u32>| {
+            for key in keys.clone() {
+                denials.note(&charge(&key.to_le_bytes(), &limit), &denied(), at);
+            }
+            let is_known = |key: &u32| {
+                let key = key.to_le_bytes();
+                denials.recall(&charge(&key, &limit), at).is_some()
+            };
+            keys.filter(is_known).count()
+        };
+        assert_eq!(flood(from, 0..10_000), 1_600);
+        // Nothing is over yet, and then everything is.
+        assert_eq!(flood(from + HOUR / 2, 10_000..20_000), 0);
+        assert_eq!(flood(from + HOUR, 20_000..30_000), 1_600);
     }
 }
