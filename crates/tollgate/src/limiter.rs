@@ -162,7 +162,7 @@ impl Limiter {
     /// shows all its routes, and what a rule counted that is not there any more. In memory keys are known by their fingerprints
     /// only, so there it is just what the request meets.
     ///
-    /// What a rule counts by a client, an address or an attribute *behind* its subject lies elsewhere, and is shown only to a request that names it.
+    /// What a rule counts by a client, an address, an attribute or a method that is not one of HTTP's own *behind* its subject lies elsewhere, and is shown only to a request that names it.
     /// The figures of plans are those of the request's plan.
     ///
     /// ```

@@ -11,7 +11,7 @@ pub struct BreakerConfig {
     pub failures: u32,
     /// … within this time, and the store is not asked any more …
     pub within: Duration,
-    /// … for so long. Then one request asks again, and the others wait for what it finds.
+    /// … for so long, a year at the most. Then one request asks again, and the others wait for what it finds.
     pub open_for: Duration,
 }
 
@@ -24,6 +24,9 @@ impl Default for BreakerConfig {
         }
     }
 }
+
+/// Longer times do not fit into a clock.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
 #[derive(Debug)]
 pub(super) struct Breaker {
@@ -60,7 +63,10 @@ pub(super) enum Change {
 impl Breaker {
     pub(super) fn new(config: BreakerConfig) -> Self {
         Self {
-            config,
+            config: BreakerConfig {
+                open_for: config.open_for.min(LONGEST),
+                ..config
+            },
             state: Mutex::new(State {
                 phase: Phase::Closed {
                     failures: Vec::new(),
@@ -82,6 +88,14 @@ impl Breaker {
                 };
                 true
             }
+        }
+    }
+
+    /// Who was to say what came of it has gone. It may have been the probe, so another may ask at once.
+    pub(super) fn given_up(&self, now: Instant) {
+        let mut state = self.state.lock();
+        if let Phase::Probing { .. } = state.phase {
+            state.phase = Phase::Open { until: now };
         }
     }
 
@@ -180,6 +194,34 @@ mod tests {
         assert_eq!(breaker.succeeded(), Some(Change::Closed));
         assert!(breaker.may_ask(later + 30 * SECOND));
         assert_eq!(breaker.opened(), 1);
+    }
+
+    #[test]
+    fn after_a_probe_that_was_given_up_another_asks() {
+        let (breaker, now) = (Breaker::new(BreakerConfig::default()), Instant::now());
+        breaker.given_up(now);
+        assert!(!breaker.is_open());
+        for _ in 0..5 {
+            breaker.failed(now);
+        }
+        breaker.given_up(now);
+        assert!(!breaker.may_ask(now), "that was no probe");
+        let later = now + 30 * SECOND;
+        assert!(breaker.may_ask(later));
+        breaker.given_up(later);
+        assert!(breaker.may_ask(later) && !breaker.may_ask(later));
+    }
+
+    #[test]
+    fn it_may_be_told_to_stay_open_for_ever() {
+        let config = BreakerConfig {
+            failures: 1,
+            open_for: Duration::MAX,
+            ..BreakerConfig::default()
+        };
+        let (breaker, now) = (Breaker::new(config), Instant::now());
+        assert_eq!(breaker.failed(now), Some(Change::Opened));
+        assert!(!breaker.may_ask(now + 86_400 * SECOND));
     }
 
     #[test]

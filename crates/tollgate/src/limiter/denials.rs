@@ -1,7 +1,8 @@
 //! Denials that still hold, so that asking the store again would be for nothing.
 //!
 //! A bucket that the store denied a cost until some time denies it until then, whatever others do: usage only grows until it
-//! drains. So the answer is exact, and a caller who goes on and on costs the store nothing.
+//! drains. So the answer is exact, and a caller who goes on and on costs the store nothing. (But for refunds elsewhere, of which this
+//! process does not hear.)
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
@@ -17,11 +18,25 @@ const SHARDS: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Denials {
-    shards: [Mutex<HashMap<u64, Denial>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     /// The most in one shard.
     most: usize,
+    /// No denial is believed for longer.
+    longest: Duration,
     secret: RandomState,
 }
+
+#[derive(Debug, Default)]
+struct Shard {
+    known: HashMap<u64, Denial>,
+    /// When something was forgotten last: what was asked before then may have been answered before it was given back.
+    forgot: Option<Instant>,
+    /// When it was full and looked through for what is over.
+    cleaned: Option<Instant>,
+}
+
+/// A full shard is looked through no more often: in a flood, each denial would look at thousands.
+const BETWEEN_CLEANINGS: Duration = Duration::from_millis(10);
 
 /// What a bucket denied. Another limit, or a smaller cost, is another question.
 #[derive(Clone, Copy, Debug)]
@@ -29,16 +44,19 @@ struct Denial {
     limit: Limit,
     cost: u64,
     outcome: Outcome,
-    /// By this process's clock, and never later than by the store's.
+    /// When it ends, by this process's clock, and never later than by the store's.
+    ready: Instant,
+    /// Until when it is believed.
     until: Instant,
 }
 
 impl Denials {
-    /// Remembers so many at the most; none, if 0.
-    pub(super) fn new(most: usize) -> Self {
+    /// Remembers so many at the most, none if 0, and each for so long at the most.
+    pub(super) fn new(most: usize, longest: Duration) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             most: most.div_ceil(SHARDS),
+            longest,
             secret: RandomState::new(),
         }
     }
@@ -50,12 +68,12 @@ impl Denials {
         }
         let recall = |(i, charge): (usize, &Charge<'_>)| {
             let key = self.key(&charge.bucket);
-            let known = *self.shard(key).lock().get(&key)?;
+            let known = *self.shard(key).lock().known.get(&key)?;
             // What never fits is another answer.
             let could_fit = charge.cost <= charge.limit.capacity();
             let holds = known.limit == *charge.limit && known.cost <= charge.cost && could_fit;
-            let left = known.until.checked_duration_since(now)?;
-            (holds && !left.is_zero()).then(|| (i, known.outcome.with(left)))
+            let left = known.ready.saturating_duration_since(now);
+            (holds && known.until > now).then(|| (i, known.outcome.with(left)))
         };
         (charges.iter().enumerate())
             .filter(|(_, charge)| !charge.shadow)
@@ -74,29 +92,41 @@ impl Denials {
             };
             let wait = Duration::from_micros(ready_at_us.saturating_sub(outcome.at_us));
             let key = self.key(&charge.bucket);
-            let mut shard = self.shard(key).lock();
-            if shard.len() >= self.most && !shard.contains_key(&key) {
-                shard.retain(|_, denial| denial.until > sent);
-                if shard.len() >= self.most {
+            let shard = &mut *self.shard(key).lock();
+            if shard.forgot.is_some_and(|forgot| forgot >= sent) {
+                continue;
+            }
+            let known = &mut shard.known;
+            if known.len() >= self.most && !known.contains_key(&key) {
+                let since = |cleaned| sent.saturating_duration_since(cleaned);
+                if (shard.cleaned).is_some_and(|cleaned| since(cleaned) < BETWEEN_CLEANINGS) {
+                    continue;
+                }
+                shard.cleaned = Some(sent);
+                known.retain(|_, denial| denial.until > sent);
+                if known.len() >= self.most {
                     continue;
                 }
             }
-            shard.insert(
+            known.insert(
                 key,
                 Denial {
                     limit: *charge.limit,
                     cost: charge.cost,
                     outcome: *outcome,
-                    until: sent + wait,
+                    ready: sent + wait,
+                    until: sent + wait.min(self.longest),
                 },
             );
         }
     }
 
-    /// Forgets what is known of a bucket, as it was given something back.
+    /// Forgets what is known of a bucket, as it was given something back; also what was asked before and is not noted yet.
     pub(super) fn forget(&self, bucket: &Bucket<'_>) {
         let key = self.key(bucket);
-        self.shard(key).lock().remove(&key);
+        let mut shard = self.shard(key).lock();
+        shard.known.remove(&key);
+        shard.forgot = Some(Instant::now());
     }
 
     fn key(&self, bucket: &Bucket<'_>) -> u64 {
@@ -109,7 +139,7 @@ impl Denials {
         hasher.finish()
     }
 
-    fn shard(&self, key: u64) -> &Mutex<HashMap<u64, Denial>> {
+    fn shard(&self, key: u64) -> &Mutex<Shard> {
         &self.shards[usize::try_from(key >> 32).unwrap_or(0) % SHARDS]
     }
 }
@@ -125,5 +155,76 @@ impl Outcome {
             },
             _ => self,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the store says to who was denied for an hour.
+    fn denied() -> Taken {
+        let fit = Fit::Later {
+            ready_at_us: 3_600_000_000,
+        };
+        let outcome = Outcome {
+            fit,
+            ..Outcome::NONE
+        };
+        Taken {
+            admitted: false,
+            at_us: 0,
+            outcomes: smallvec::smallvec![outcome],
+        }
+    }
+
+    fn charge<'a>(key: &'a [u8], limit: &'a Limit) -> [Charge<'a>; 1] {
+        [Charge {
+            bucket: Bucket::of_key(key),
+            limit,
+            cost: 1,
+            shadow: false,
+        }]
+    }
+
+    #[test]
+    fn an_answer_that_is_older_than_a_reset_is_not_remembered() {
+        let denials = Denials::new(100, Duration::MAX);
+        let limit = "1/h burst 1".parse().unwrap();
+        let charges = charge(b"key", &limit);
+        let recalls = || denials.recall(&charges, Instant::now()).is_some();
+        let sent = Instant::now();
+        denials.note(&charges, &denied(), sent);
+        assert!(recalls());
+        denials.forget(&charges[0].bucket);
+        assert!(!recalls());
+        // Its answer was on the way.
+        denials.note(&charges, &denied(), sent);
+        assert!(!recalls());
+        std::thread::sleep(Duration::from_millis(1));
+        denials.note(&charges, &denied(), Instant::now());
+        assert!(recalls());
+    }
+
+    #[test]
+    fn a_flood_is_bounded_and_what_is_over_makes_room() {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        let denials = Denials::new(1_600, Duration::MAX);
+        let limit = "1/h burst 1".parse().unwrap();
+        let from = Instant::now();
+        let flood = |at: Instant, keys: std::ops::Range<u32>| {
+            for key in keys.clone() {
+                denials.note(&charge(&key.to_le_bytes(), &limit), &denied(), at);
+            }
+            let is_known = |key: &u32| {
+                let key = key.to_le_bytes();
+                denials.recall(&charge(&key, &limit), at).is_some()
+            };
+            keys.filter(is_known).count()
+        };
+        assert_eq!(flood(from, 0..10_000), 1_600);
+        // Nothing is over yet, and then everything is.
+        assert_eq!(flood(from + HOUR / 2, 10_000..20_000), 0);
+        assert_eq!(flood(from + HOUR, 20_000..30_000), 1_600);
     }
 }

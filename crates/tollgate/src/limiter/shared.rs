@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::breaker::{Breaker, BreakerConfig, Change};
 use super::denials::Denials;
@@ -62,6 +62,10 @@ pub struct SharedStats {
 /// Of a limit, this much is spent without the store, over all instances.
 const CAREFUL: (u64, u64) = (8, 10);
 
+/// A denial that may be over in a moment is remembered for so long: next to nothing for who was denied, and ten questions a second of one
+/// who goes on and on.
+const PASSING: Duration = Duration::from_millis(100);
+
 #[derive(Debug)]
 pub(super) struct SharedLimiter {
     store: RedisStore,
@@ -89,13 +93,17 @@ impl SharedLimiter {
                 Some(heartbeat)
             }
         };
+        let longest = match store.denies_in_passing() {
+            true => PASSING,
+            false => Duration::MAX,
+        };
         Self {
             store,
             rules: RuleSet::default(),
             instances,
             heartbeat,
             breaker: Breaker::new(config.breaker),
-            denials: Denials::new(config.remembered_denials),
+            denials: Denials::new(config.remembered_denials, longest),
             local: MemoryStore::new(),
             by_store: AtomicU64::new(0),
             remembered: AtomicU64::new(0),
@@ -161,12 +169,12 @@ impl SharedLimiter {
             if is_local {
                 self.local.refund_one(&refund);
             } else {
-                self.denials.forget(&charge.bucket);
-                let now = Instant::now();
-                if self.breaker.may_ask(now) {
+                if let Some(asking) = self.may_ask(Instant::now()) {
                     let refunded = self.store.refund(&[refund]).await;
-                    self.hear(&refunded);
+                    asking.hear(&refunded);
                 }
+                // After the store did: somebody may have been denied in between.
+                self.denials.forget(&charge.bucket);
             }
         }
     }
@@ -211,6 +219,11 @@ impl SharedLimiter {
         policies: &[OnFailure],
         charging: bool,
     ) -> Decision {
+        if charges.is_empty() {
+            // Nothing to ask, and nobody to wait for.
+            let (admitted, at_us) = self.local.visit_all(&[], &mut Vec::<Tier>::new(), false);
+            return Decision::of_many(Vec::new(), admitted, at_us, Source::Store);
+        }
         if let Some(heartbeat) = &self.heartbeat {
             // There may have been no runtime when this limiter was made.
             heartbeat.start();
@@ -221,12 +234,12 @@ impl SharedLimiter {
             let tiers = vec![Tier::new(&charges[i], outcome)];
             return Decision::of_many(tiers, false, outcome.at_us, Source::Remembered);
         }
-        if self.breaker.may_ask(sent) {
+        if let Some(asking) = self.may_ask(sent) {
             let answer = match charging {
                 true => self.store.take(charges).await,
                 false => self.store.peek(charges).await,
             };
-            self.hear(&answer);
+            asking.hear(&answer);
             if let Ok(taken) = answer {
                 self.by_store.fetch_add(1, Ordering::Relaxed);
                 if charging {
@@ -285,12 +298,24 @@ impl SharedLimiter {
         limit.share(CAREFUL.0, CAREFUL.1 * u64::from(self.instances.now()))
     }
 
+    /// If the breaker lets this request ask.
+    fn may_ask(&self, now: Instant) -> Option<Asking<'_>> {
+        (self.breaker.may_ask(now)).then_some(Asking(&self.breaker))
+    }
+}
+
+/// One who asks the store. Dropped without a word if the caller has gone, which says nothing about the store.
+struct Asking<'a>(&'a Breaker);
+
+impl Asking<'_> {
     /// Tells the breaker, and the log what changed.
-    fn hear<T>(&self, answer: &Result<T, RedisError>) {
+    fn hear<T>(self, answer: &Result<T, RedisError>) {
         let change = match answer {
-            Ok(_) => self.breaker.succeeded(),
-            Err(_) => self.breaker.failed(Instant::now()),
+            Ok(_) => self.0.succeeded(),
+            Err(_) => self.0.failed(Instant::now()),
         };
+        // Everything is said.
+        std::mem::forget(self);
         match (change, answer) {
             (Some(Change::Opened), Err(error)) => {
                 tracing::warn!(%error, "the store fails: deciding without it");
@@ -301,6 +326,12 @@ impl SharedLimiter {
             (Some(Change::Closed), _) => tracing::info!("the store answers again"),
             _ => {}
         }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.given_up(Instant::now());
     }
 }
 

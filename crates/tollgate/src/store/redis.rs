@@ -36,6 +36,9 @@ use parcel::Parcel;
 use script::Scripts;
 use tls::Transport;
 
+/// Longer waits are no waits any more, and times that far ahead need not fit into a clock.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
 /// How a [`RedisStore`] is set up.
 #[derive(Clone, Debug)]
 pub struct RedisConfig {
@@ -43,10 +46,10 @@ pub struct RedisConfig {
     pub prefix: String,
     /// Whose time counts.
     pub clock: RedisClock,
-    /// How long a check may take, 10 ms by default. One that is still unsent then is never sent; one that was sent may
+    /// How long a check may take, 10 ms by default, an hour at the most. One that is still unsent then is never sent; one that was sent may
     /// still be charged.
     pub deadline: Duration,
-    /// How long connecting may take, 1 s by default. Goes on while checks that are over their deadline stop waiting for it.
+    /// How long connecting may take, 1 s by default, an hour at the most. Goes on while checks that are over their deadline stop waiting for it.
     pub connect_timeout: Duration,
     /// Whose certificates to believe, and which to show, at an address that asks for TLS (feature `tls`).
     pub tls: RedisTls,
@@ -152,7 +155,9 @@ impl RedisStore {
     }
 
     fn with_scripts(url: &str, config: RedisConfig, scripts: Scripts) -> Result<Self, RedisError> {
-        let (clock, deadline, timeout) = (config.clock, config.deadline, config.connect_timeout);
+        let [deadline, timeout] =
+            [config.deadline, config.connect_timeout].map(|time| time.min(LONGEST));
+        let clock = config.clock;
         let scripts = Arc::new(scripts);
         let lines = match url.split_once("+cluster://") {
             Some(("redis" | "rediss", nodes)) => {
@@ -245,6 +250,11 @@ impl RedisStore {
         self.visit_at(charges, addresses, false).await
     }
 
+    /// Whether what denies a request may be given back in the next moment: another request took it that another slot denied.
+    pub(crate) fn denies_in_passing(&self) -> bool {
+        matches!(self.lines, Lines::Cluster(_))
+    }
+
     /// Where a bucket lies.
     pub(crate) fn address(&self, bucket: &Bucket<'_>) -> Address {
         self.namespace.address(bucket)
@@ -275,6 +285,10 @@ impl RedisStore {
         addresses: Vec<Address>,
         charging: bool,
     ) -> Result<Taken, RedisError> {
+        // What can never pass need not be taken and given back: others would be denied meanwhile.
+        let could_fit =
+            |charge: &Charge<'_>| charge.shadow || charge.cost <= charge.limit.capacity();
+        let charging = charging && charges.iter().all(could_fit);
         // Which charges go to which slot.
         let mut groups: Vec<(u16, Vec<usize>)> = Vec::new();
         for (i, address) in addresses.iter().enumerate() {

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
-use tollgate::store::{RedisConfig, RedisStore, Store as _};
-use tollgate::{BreakerConfig, Decision, Limit, Limiter, SharedConfig, Source};
+use tollgate::store::{Charge, RedisClock, RedisConfig, RedisStore, Refund, Store as _};
+use tollgate::{BreakerConfig, Bucket, Clock, Decision, Limit, Limiter, SharedConfig, Source};
 use tollgate_referee::{Bound, Log};
 
 use crate::proxy::{Proxy, Wire};
-use crate::server::{Clustered, Guarded, Server, Version, send_signal};
-use crate::support::limit;
+use crate::server::{Clustered, Guarded, Server, Speech, TcpServer, Version, send_signal};
+use crate::support::{clock, limit};
 
 const CALLERS: usize = 16;
 const BURST: u64 = 100;
@@ -283,6 +283,25 @@ fn readonly() {
     );
 }
 
+/// Where a server is that takes nothing down any more, another may be: its address is asked again, also if it is one whose scripts
+/// wrap what they are told.
+#[test]
+fn readonly_and_another_in_its_place() {
+    for version in [Version::Current, Version::SixTwo] {
+        let (before, after) = (
+            Server::start_version(version),
+            Server::start_version(version),
+        );
+        let scene = Scene::before(&before, PATIENT);
+        let source = || scene.check("key", &the_limit(), 1).source();
+        assert_eq!(source(), Source::Store);
+        before.tell("REPLICAOF 127.0.0.1 1");
+        std::fs::rename(after.socket(), before.socket()).unwrap();
+        assert_eq!(source(), Source::Local);
+        assert_eq!(source(), Source::Store);
+    }
+}
+
 #[test]
 fn noreplicas() {
     through(
@@ -402,6 +421,56 @@ fn cluster_node_killed_under_load() {
     scene.nobody_waited();
 }
 
+/// One that says nothing any more, as when its machine is gone, and whose replica takes over. Asked so seldom that nobody is there when
+/// connecting to it fails.
+#[test]
+fn cluster_node_gone_without_a_word() {
+    let clustered = Clustered::start_with_replicas(1);
+    clustered.tell_all("CONFIG SET cluster-require-full-coverage no");
+    let (hung, well) = ("key", "other");
+    let slot = |key: &str| clustered.slot_of(&format!("tollgate:{{key:{key}}}"));
+    let owner = clustered.owner_of(slot(hung));
+    assert_ne!(owner, clustered.owner_of(slot(well)));
+    let scene = Scene::at(runtime(), &clustered.url(), DEADLINE);
+    let is_answered = |key: &str| {
+        let decision = scene.check(key, &limit("1/s burst 1000"), 1);
+        decision.source() == Source::Store
+    };
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !(is_answered(hung) && is_answered(well)) {
+        assert!(Instant::now() < patience, "the cluster does not answer");
+    }
+    send_signal(owner, "-STOP");
+    let patience = Instant::now() + Duration::from_secs(30);
+    while !is_answered(hung) {
+        assert!(Instant::now() < patience, "who took over was never asked");
+        assert!(is_answered(well), "one node took another along");
+        let rest = async { tokio::time::sleep(Duration::from_millis(1_300)).await };
+        scene.runtime.block_on(rest);
+    }
+    send_signal(owner, "-CONT");
+}
+
+/// Nodes say where slots are in ways of their own.
+#[test]
+fn cluster_nodes_without_a_name_and_with_a_long_one() {
+    let config = "cluster-enabled yes\nappendonly no\nsave \"\"\n";
+    let announced: &[&str] = &["--bind", "127.0.0.1", "::1", "--cluster-announce-ip", "::1"];
+    for args in [&[], announced] {
+        let node = TcpServer::start_speaking(&Speech::Plain, config, args);
+        node.ask::<redis::Value>("CLUSTER ADDSLOTSRANGE 0 16383");
+        let patience = Instant::now() + Duration::from_secs(20);
+        while !(node.ask::<String>("CLUSTER INFO")).contains("cluster_state:ok") {
+            assert!(Instant::now() < patience, "the cluster does not come up");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let url = format!("redis+cluster://{}", node.place());
+        let scene = Scene::at(runtime(), &url, PATIENT);
+        let decision = scene.check("key", &the_limit(), 1);
+        assert_eq!(decision.source(), Source::Store, "{args:?}");
+    }
+}
+
 #[test]
 fn live_resharding_under_load() {
     let (clustered, slot, mut scene) = on(Clustered::start(), PATIENT);
@@ -499,6 +568,52 @@ fn connecting_may_take_longer_than_the_deadline() {
     while let Err(error) = runtime.block_on(store.peek(&[])) {
         assert!(Instant::now() < patience, "{error}");
     }
+}
+
+/// What a refund does to a log of many entries is done before the checks that wait behind it are too late.
+#[test]
+fn a_refund_of_a_long_log_holds_nobody_up() {
+    const ENTRIES: u64 = 50_000;
+    let server = Server::start();
+    let clock = clock();
+    let config = RedisConfig {
+        clock: RedisClock::Simulated(Clock::from(&clock)),
+        deadline: PATIENT,
+        ..RedisConfig::default()
+    };
+    let store = RedisStore::open(&server.url(), config).unwrap();
+    let (runtime, limit) = (runtime(), limit("1000000 per 1d sliding_log"));
+    let bucket = Bucket::of_key(b"key");
+    let charge = Charge {
+        bucket,
+        limit: &limit,
+        cost: 1,
+        shadow: false,
+    };
+    let mut charged_at_us = 0;
+    for _ in 0..ENTRIES {
+        clock.advance(Duration::from_micros(1));
+        let taken = runtime.block_on(store.take(&[charge])).unwrap();
+        charged_at_us = taken.at_us;
+    }
+    server.tell("CONFIG RESETSTAT");
+    let refund = Refund {
+        bucket,
+        limit: &limit,
+        cost: 1,
+        charged_at_us,
+    };
+    runtime.block_on(store.refund(&[refund])).unwrap();
+    let peeked = runtime.block_on(store.peek(&[charge])).unwrap();
+    assert_eq!(
+        peeked.outcomes[0].remaining,
+        1_000_000 - ENTRIES + 1,
+        "given back"
+    );
+    let calls: String = server.ask("INFO commandstats");
+    let (_, reads) = calls.split_once("cmdstat_getrange:calls=").unwrap();
+    let reads: u64 = reads.split(',').next().unwrap().parse().unwrap();
+    assert!(reads < 200, "{reads} reads");
 }
 
 #[test]

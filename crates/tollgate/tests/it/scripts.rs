@@ -44,6 +44,18 @@ fn calls(server: &Server, command: &str) -> (u64, u64) {
 }
 
 #[test]
+fn a_deadline_may_be_as_long_as_can_be_said() {
+    let server = Server::start();
+    let config = RedisConfig {
+        deadline: Duration::MAX,
+        connect_timeout: Duration::MAX,
+        ..RedisConfig::default()
+    };
+    let store = RedisStore::open(&server.url(), config).unwrap();
+    assert!(take(&store).unwrap().admitted);
+}
+
+#[test]
 fn a_server_learns_a_script_in_the_call_that_needs_it() {
     let server = Server::start();
     let store = store(&server);

@@ -254,6 +254,12 @@ impl Clustered {
         self.nodes[0].ask(&format!("CLUSTER KEYSLOT {key}"))
     }
 
+    /// Whether any value was ever written.
+    pub(crate) fn was_written(&self) -> bool {
+        let called = |node: &TcpServer| node.ask::<String>("INFO commandstats");
+        (self.nodes.iter()).any(|node| called(node).contains("cmdstat_set:"))
+    }
+
     /// Runs a command on every node.
     pub(crate) fn tell_all(&self, words: &str) {
         for node in &self.nodes {

@@ -1,21 +1,24 @@
 //! A limiter over a shared store: what it remembers, and what each rule does without the store.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tollgate::store::{RedisConfig, RedisStore};
 use tollgate::{
     Decision, Dimension, Limiter, OnFailure, Request, Rule, SharedConfig, Source, Verdict,
 };
 
-use crate::server::Server;
+use crate::server::{Clustered, Server};
 use crate::support::{limit, run};
 
-fn over(server: &Server, remembered_denials: usize) -> Limiter {
-    let config = RedisConfig {
+fn patient() -> RedisConfig {
+    RedisConfig {
         deadline: Duration::from_secs(10),
         ..RedisConfig::default()
-    };
-    let store = RedisStore::open(&server.url(), config).unwrap();
+    }
+}
+
+fn over(server: &Server, remembered_denials: usize) -> Limiter {
+    let store = RedisStore::open(&server.url(), patient()).unwrap();
     let config = SharedConfig {
         remembered_denials,
         ..SharedConfig::default()
@@ -74,6 +77,78 @@ fn a_reset_and_a_refund_forget_a_denial() {
     while check(&limiter, text, 1).allowed() {}
     run(limiter.reset_key("key")).unwrap();
     assert!(check(&limiter, text, 5).allowed());
+}
+
+/// In a cluster, what one slot took of a request that another slot denies is given back. Who is denied in that moment is not so until the
+/// window ends, which may be a day.
+#[test]
+fn in_a_cluster_what_is_taken_in_passing_denies_in_passing() {
+    let clustered = Clustered::start();
+    let store = || RedisStore::open(&clustered.url(), patient()).unwrap();
+    let rules = || {
+        [
+            Rule::new("client", limit("1/h burst 10"))
+                .unwrap()
+                .per([Dimension::Client]),
+            Rule::new("everyone", limit("10 per 1d fixed_window")).unwrap(),
+        ]
+    };
+    let limiter = Limiter::over(store(), SharedConfig::default());
+    let limiter = limiter.with_rules(rules()).unwrap();
+    let elsewhere = Limiter::over(store(), SharedConfig::default());
+    let elsewhere = elsewhere.with_rules(rules()).unwrap();
+    let (one, other) = (
+        Request::new().client("one").cost(10),
+        Request::new().client("other").cost(1),
+    );
+    // As it is between the two steps of a request that is denied.
+    let taken = run(elsewhere.decide(&one));
+    assert!(taken.allowed());
+    let first = run(limiter.decide(&other));
+    assert_eq!((first.allowed(), first.source()), (false, Source::Store));
+    let again = run(limiter.decide(&other));
+    // It says how long it would be if nothing were given back.
+    let an_hour = Duration::from_secs(3_600).min(first.retry_after().unwrap() / 2);
+    assert!(again.retry_after().unwrap() >= an_hour);
+    run(elsewhere.refund(&one, taken));
+    std::thread::sleep(Duration::from_millis(150));
+    let after = run(limiter.decide(&other));
+    assert_eq!((after.allowed(), after.source()), (true, Source::Store));
+}
+
+/// What can never pass takes nothing, not even for a moment.
+#[test]
+fn in_a_cluster_what_never_fits_stands_in_nobodys_way() {
+    let clustered = Clustered::start();
+    let store = RedisStore::open(&clustered.url(), patient()).unwrap();
+    let limiter = Limiter::over(store, SharedConfig::default());
+    let limiter = limiter.with_rules([
+        Rule::new("client", limit("1/h burst 10"))
+            .unwrap()
+            .per([Dimension::Client]),
+        Rule::new("everyone", limit("1000 per 1d fixed_window")).unwrap(),
+    ]);
+    let limiter = limiter.unwrap();
+    let too_much = run(limiter.decide(&Request::new().client("one").cost(1_000)));
+    assert_eq!(too_much.verdict(), Verdict::NeverFits);
+    assert!(!clustered.was_written());
+    assert!(run(limiter.decide(&Request::new().client("one"))).allowed());
+    assert!(clustered.was_written());
+}
+
+#[test]
+fn a_request_that_meets_no_rule_waits_for_nobody() {
+    let server = Server::start();
+    server.signal("-STOP");
+    let limiter = over(&server, 0);
+    let rules = [Rule::new("pro", limit("1/s")).unwrap().plan("pro")];
+    let limiter = limiter.with_rules(rules).unwrap();
+    let began = Instant::now();
+    let decision = run(limiter.decide(&Request::new().client("a")));
+    assert!(decision.allowed() && decision.tier().is_none());
+    assert!(began.elapsed() < Duration::from_secs(5));
+    let stats = limiter.shared_stats().unwrap();
+    assert_eq!((stats.by_store, stats.by_fallback), (0, 0));
 }
 
 #[test]

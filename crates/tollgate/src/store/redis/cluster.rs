@@ -1,15 +1,16 @@
 //! A cluster: which node has a slot, and the walk to it while slots move.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::FromRedisValue;
-use tokio::time::Instant;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
-use super::connection::{Connection, Login, parse_cluster};
+use super::connection::{Connection, Login, SlotRange, parse_cluster};
 use super::error::RedisError;
 use super::script::Script;
 use super::tls::Transport;
@@ -18,6 +19,9 @@ pub(super) const SLOTS: u16 = 16_384;
 
 /// How long to wait before asking again for a slot that is on the move.
 const MOVING: Duration = Duration::from_millis(2);
+
+/// How long one node may think about who has what before the next is asked as well.
+const TURN: Duration = Duration::from_millis(2);
 
 pub(super) struct Cluster {
     seeds: Vec<Arc<str>>,
@@ -68,20 +72,20 @@ impl Cluster {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
+            let RedisError::Refused { code, text } = &error else {
+                // Another one may be in its place: who has its slots is asked next time. The others' are where they were.
+                (self.map.lock().slots).retain(|_, owner| *owner != node);
+                return Err(error);
+            };
             if Instant::now() >= until {
                 return Err(error);
             }
-            let RedisError::Refused { code, text } = &error else {
-                // The map may be an old one: a new one next time.
-                self.map.lock().slots.clear();
-                return Err(error);
-            };
             match (&**code, text.rsplit(' ').next()) {
                 ("MOVED", Some(to)) => {
-                    (node, asking) = (to.into(), false);
+                    (node, asking) = (place_of(to, &node), false);
                     self.map.lock().slots.insert(slot, Arc::clone(&node));
                 }
-                ("ASK", Some(to)) => (node, asking) = (to.into(), true),
+                ("ASK", Some(to)) => (node, asking) = (place_of(to, &node), true),
                 ("TRYAGAIN", _) => tokio::time::sleep(MOVING).await,
                 ("CLUSTERDOWN" | "READONLY" | "LOADING" | "MASTERDOWN", _) => {
                     tokio::time::sleep(MOVING).await;
@@ -107,33 +111,51 @@ impl Cluster {
         }
     }
 
-    /// Asks the nodes that are known, and those we began with, until one says who has what.
+    /// Asks the nodes that are known, and those we began with, until one says who has what. One that does not answer must not use up
+    /// the time of those that would, so nobody is waited for alone.
     async fn look_up(&self, slot: u16, until: Instant) -> Result<Arc<str>, RedisError> {
-        let mut candidates: Vec<Arc<str>> = self.map.lock().nodes.keys().cloned().collect();
+        let mut candidates: HashSet<Arc<str>> = self.map.lock().nodes.keys().cloned().collect();
         candidates.extend(self.seeds.iter().cloned());
+        let mut candidates = candidates.into_iter();
         let mut last = RedisError::Unreachable("no node of the cluster answers".into());
-        for node in candidates {
-            // One that does not answer must not use up the time of those that would.
-            let turn = (Instant::now() + self.connect_timeout / 4).min(until);
-            let connection = self.connection(&node)?;
-            match connection.cluster_slots(turn).await {
-                Ok(ranges) => {
-                    let mut map = self.map.lock();
-                    for (from, to, owner) in ranges {
-                        let owner: Arc<str> = owner.into();
-                        for slot in from..=to {
-                            map.slots.insert(slot, Arc::clone(&owner));
-                        }
+        let mut asked = JoinSet::new();
+        loop {
+            let answer = match candidates.next() {
+                Some(node) => {
+                    let connection = self.connection(&node)?;
+                    asked.spawn(async move { (connection.cluster_slots(until).await, node) });
+                    match timeout(TURN, asked.join_next()).await {
+                        Ok(answer) => answer,
+                        Err(_) => continue,
                     }
-                    if let Some(owner) = map.slots.get(&slot) {
-                        return Ok(Arc::clone(owner));
-                    }
-                    last = RedisError::Unreachable("nobody has the slot".into());
                 }
-                Err(error) => last = error,
+                None => asked.join_next().await,
+            };
+            match answer {
+                Some(Ok((Ok(ranges), node))) => match self.learn(ranges, &node, slot) {
+                    Some(owner) => return Ok(owner),
+                    None => last = RedisError::Unreachable("nobody has the slot".into()),
+                },
+                Some(Ok((Err(error), _))) => last = error,
+                Some(Err(_)) => {}
+                None => return Err(last),
             }
         }
-        Err(last)
+    }
+
+    /// Who has what, as this node says, and who has this slot. Nodes that have nothing any more are forgotten.
+    fn learn(&self, ranges: Vec<SlotRange>, by: &str, slot: u16) -> Option<Arc<str>> {
+        let mut map = self.map.lock();
+        let mut owners: HashSet<Arc<str>> = self.seeds.iter().cloned().collect();
+        for SlotRange { from, to, owner } in ranges {
+            let owner = place_of(&owner, by);
+            for slot in from..=to {
+                map.slots.insert(slot, Arc::clone(&owner));
+            }
+            owners.insert(owner);
+        }
+        map.nodes.retain(|node, _| owners.contains(node));
+        map.slots.get(&slot).cloned()
     }
 
     fn connection(&self, node: &Arc<str>) -> Result<Arc<Connection>, RedisError> {
@@ -152,6 +174,22 @@ impl Cluster {
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster").finish_non_exhaustive()
+    }
+}
+
+/// Where a node is that another one names, `host:port`: an address of version 6 comes without its brackets, and no host at all is the
+/// one of whoever says so.
+fn place_of(said: &str, by: &str) -> Arc<str> {
+    let Some((host, port)) = said.rsplit_once(':') else {
+        return said.into();
+    };
+    match host {
+        "" => {
+            let own = by.rsplit_once(':').map_or(by, |(own, _)| own);
+            format!("{own}:{port}").into()
+        }
+        _ if host.contains(':') && !host.starts_with('[') => format!("[{host}]:{port}").into(),
+        _ => said.into(),
     }
 }
 
@@ -177,6 +215,16 @@ fn crc16(bytes: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_are_where_others_say() {
+        let said = |said| place_of(said, "[::1]:7000").to_string();
+        assert_eq!(said("10.0.0.1:6379"), "10.0.0.1:6379");
+        assert_eq!(said("fd00::2:6379"), "[fd00::2]:6379");
+        assert_eq!(said("[fd00::2]:6379"), "[fd00::2]:6379");
+        assert_eq!(said(":6379"), "[::1]:6379");
+        assert_eq!(place_of(":1", "node:2").as_ref(), "node:1");
+    }
 
     #[test]
     fn slots_are_those_of_the_specification() {

@@ -97,11 +97,11 @@ impl Connection {
         self.run(call, until).await
     }
 
-    /// Which slots lie where: from, to, `host:port`.
+    /// Which slots lie where.
     pub(super) async fn cluster_slots(
         self: &Arc<Self>,
         until: Instant,
-    ) -> Result<Vec<(u16, u16, String)>, RedisError> {
+    ) -> Result<Vec<SlotRange>, RedisError> {
         let ask = async |line: &mut Line| {
             let mut command = redis::cmd("CLUSTER");
             let asked = command.arg("SLOTS").query_async(&mut line.connection);
@@ -321,8 +321,16 @@ async fn within<T>(
     })
 }
 
+/// Slots that lie together.
+pub(super) struct SlotRange {
+    pub(super) from: u16,
+    pub(super) to: u16,
+    /// `host:port`, as the node puts it that was asked.
+    pub(super) owner: String,
+}
+
 /// `[[from, to, [host, port, …], …], …]`: the first node of each range is its primary.
-fn read_slots(answer: &redis::Value) -> Option<Vec<(u16, u16, String)>> {
+fn read_slots(answer: &redis::Value) -> Option<Vec<SlotRange>> {
     let array = |value: &redis::Value| match value {
         redis::Value::Array(items) => Some(items.clone()),
         _ => None,
@@ -331,9 +339,14 @@ fn read_slots(answer: &redis::Value) -> Option<Vec<(u16, u16, String)>> {
         let range = array(range)?;
         let number = |i: usize| u16::from_redis_value_ref(range.get(i)?).ok();
         let primary = array(range.get(2)?)?;
-        let host = String::from_redis_value_ref(primary.first()?).ok()?;
+        // A node that nobody has told its own name names none.
+        let host = Option::<String>::from_redis_value_ref(primary.first()?).ok()?;
         let port = u16::from_redis_value_ref(primary.get(1)?).ok()?;
-        Some((number(0)?, number(1)?, format!("{host}:{port}")))
+        Some(SlotRange {
+            from: number(0)?,
+            to: number(1)?,
+            owner: format!("{}:{port}", host.unwrap_or_default()),
+        })
     };
     array(answer)?.iter().map(range).collect()
 }

@@ -45,10 +45,15 @@ impl From<redis::RedisError> for RedisError {
     fn from(error: redis::RedisError) -> Self {
         use redis::ErrorKind;
         match error.kind() {
-            ErrorKind::Server(_) | ErrorKind::Extension => Self::Refused {
-                code: error.code().unwrap_or("ERR").into(),
-                text: error.detail().unwrap_or_default().into(),
-            },
+            ErrorKind::Server(_) | ErrorKind::Extension => {
+                let text = error.detail().unwrap_or_default();
+                let (code, text) =
+                    said_in_script(text).unwrap_or((error.code().unwrap_or("ERR"), text));
+                Self::Refused {
+                    code: code.into(),
+                    text: text.into(),
+                }
+            }
             // The library does not say how the server put it.
             ErrorKind::AuthenticationFailed => Self::Refused {
                 code: "WRONGPASS".into(),
@@ -59,6 +64,17 @@ impl From<redis::RedisError> for RedisError {
             _ => Self::Unreachable(error.to_string().into()),
         }
     }
+}
+
+/// What a command in a script was answered: `Error running script (call to …): @user_script: 7: -READONLY You can't write …`. Servers
+/// before 7 wrap it so.
+fn said_in_script(text: &str) -> Option<(&str, &str)> {
+    let (_, said) = text
+        .strip_prefix("Error running script")?
+        .split_once(": -")?;
+    let (code, text) = said.split_once(' ')?;
+    let is_code = !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_uppercase());
+    is_code.then_some((code, text))
 }
 
 impl RedisError {

@@ -71,7 +71,7 @@ impl Namespace {
         let mut hasher = SipHasher13::new();
         let mut is_unbounded = false;
         for part in parts {
-            is_unbounded |= is_endless(part.dimension);
+            is_unbounded |= is_endless(&part);
             if let Dimension::Attribute(name) = part.dimension {
                 feed(&mut hasher, name.as_str().as_bytes());
             }
@@ -125,12 +125,19 @@ fn hash_of(rule: Name) -> [u8; 4] {
 }
 
 /// Whether there may be any number of values, chosen by callers.
-fn is_endless(dimension: Dimension) -> bool {
-    match dimension {
+fn is_endless(part: &Part<'_>) -> bool {
+    match part.dimension {
         Dimension::Client | Dimension::Ip | Dimension::Attribute(_) | Dimension::Key => true,
-        Dimension::Route | Dimension::Method | Dimension::Plan => false,
+        // HTTP lets a caller invent some.
+        Dimension::Method => part.value.is_some_and(|method| !METHODS.contains(&method)),
+        Dimension::Route | Dimension::Plan => false,
     }
 }
+
+/// Those that everybody knows.
+const METHODS: [&[u8]; 9] = [
+    b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH",
+];
 
 fn tag(dimension: Dimension) -> u8 {
     match dimension {
@@ -216,6 +223,15 @@ mod tests {
         );
         let own = key(&[Dimension::Client, attribute], &request);
         assert!(own.starts_with("tollgate:{client:a}:"), "{own}");
+        // A caller may make up methods.
+        let method = |method| {
+            let per = [Dimension::Client, Dimension::Method];
+            key(&per, &request.clone().method(method))
+        };
+        assert_eq!(method("GET"), "tollgate:{client:a}");
+        let own = method("GET1");
+        assert!(own.starts_with("tollgate:{client:a}:"), "{own}");
+        assert_ne!(own, method("GET2"));
         // Any number of clients may come to a route.
         let own = key(&[Dimension::Route, Dimension::Client], &request);
         assert!(own.starts_with("tollgate:{route:%2fx}:"), "{own}");

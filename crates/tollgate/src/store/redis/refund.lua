@@ -37,24 +37,27 @@ else
   if when ~= charged_at or sum <= total - log.used then return 0 end
   local before = total_before(log, i)
   cost = min(cost, sum - before)
-  local kept = {}
-  for j = 1, log.count do
-    local entry_at, entry_total = entry(log, j)
-    if j >= i then entry_total = entry_total - cost end
-    if not (j == i and entry_total == before) then
+  -- Only this entry and those behind it change. They are read at once: a call for each would hold up the server for seconds.
+  local kept, behind = {}, log.only and pack('<dd', when, sum) or call('GETRANGE', KEYS[2], ENTRY * i, -1)
+  if i > 1 then at = entry(log, i - 1) end
+  for place = 1, #behind, ENTRY do
+    local entry_at, entry_total = unpack_('<dd', behind, place)
+    entry_total = entry_total - cost
+    if not (place == 1 and entry_total == before) then
       kept[#kept + 1] = pack('<dd', entry_at, entry_total)
       at = entry_at
     end
   end
   a = log.used - cost
-  if #kept == 0 then
+  if #kept == 0 and i == 1 then
     call('DEL', KEYS[2])
     r[1], r[7] = false, true
     write_back(1, r)
     return 1
   end
   local px = call('PTTL', KEYS[2])
-  call('SET', KEYS[2], pack('<dd', log.base, 0) .. table.concat(kept), 'PX', max(px, 1000))
+  local ahead = log.only and pack('<dd', 0, 0) or call('GETRANGE', KEYS[2], 0, ENTRY * i - 1)
+  call('SET', KEYS[2], ahead .. table.concat(kept), 'PX', max(px, 1000))
   b = LOG
 end
 r[1], r[2], r[3], r[7] = at, a, b, true
