@@ -107,8 +107,9 @@ impl Breaker {
                 failures.clear();
                 None
             }
-            // An answer to what was asked before it opened, or to the probe: either way it answers.
-            Phase::Open { .. } | Phase::Probing { .. } => {
+            // To what was asked before it opened. If that closed it, a store that answers some would be asked by all again and again.
+            Phase::Open { .. } => None,
+            Phase::Probing { .. } => {
                 state.phase = Phase::Closed {
                     failures: Vec::new(),
                 };
@@ -168,6 +169,16 @@ mod tests {
         assert!(breaker.may_ask(now));
         assert_eq!(breaker.failed(now), Some(Change::Opened));
         assert!(!breaker.may_ask(now) && breaker.is_open());
+    }
+
+    #[test]
+    fn an_answer_to_what_was_asked_before_does_not_close_it() {
+        let (breaker, now) = (Breaker::new(BreakerConfig::default()), Instant::now());
+        for _ in 0..5 {
+            breaker.failed(now);
+        }
+        assert_eq!(breaker.succeeded(), None);
+        assert!(breaker.is_open() && !breaker.may_ask(now));
     }
 
     #[test]

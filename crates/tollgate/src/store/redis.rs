@@ -18,7 +18,8 @@ mod tokens;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, timeout_at};
 
 pub use error::RedisError;
 pub use health::ServerWarning;
@@ -302,6 +303,7 @@ impl RedisStore {
             groups.push((0, Vec::new()));
         }
         let mut addresses: Vec<Option<Address>> = addresses.into_iter().map(Some).collect();
+        let deadline = Instant::now() + slots.deadline;
         let mut calls = JoinSet::new();
         for (nth, (slot, members)) in groups.iter().enumerate() {
             let addressed: Vec<_> = (members.iter())
@@ -332,32 +334,34 @@ impl RedisStore {
             }
         }
         if groups.len() > 1 && (failure.is_some() || !all.admitted) {
-            self.give_back(charges, &mut all).await;
+            let given_back = self.give_back(charges, &mut all);
+            // Nobody waits for that longer than for an answer; it goes on without.
+            let _ = timeout_at(deadline, given_back).await;
         }
         failure.map_or(Ok(all), Err)
     }
 
-    /// What some slots took of a request that does not pass.
-    async fn give_back(&self, charges: &[Charge<'_>], taken: &mut Taken) {
+    /// What some slots took of a request that does not pass, all at once, and also if whoever asked has gone.
+    fn give_back(&self, charges: &[Charge<'_>], taken: &mut Taken) -> JoinHandle<()> {
+        let mut refunds = JoinSet::new();
         for (charge, outcome) in charges.iter().zip(&mut taken.outcomes) {
             if outcome.charged {
-                let refund = Refund {
-                    bucket: charge.bucket,
-                    limit: charge.limit,
-                    cost: charge.cost,
-                    charged_at_us: outcome.at_us,
-                };
+                let address = self.namespace.address(&charge.bucket);
+                let flights = self.flights_to(&address.key);
+                let (limit, cost, at_us) = (*charge.limit, charge.cost, outcome.at_us);
                 // If this fails too, the request was charged and denied: never the other way round.
-                let _ = self.refund_one(&refund).await;
+                refunds.spawn(async move { flights.refund(address, &limit, cost, at_us).await });
                 outcome.charged = false;
                 outcome.remaining += charge.cost;
             }
         }
+        tokio::spawn(async move { while refunds.join_next().await.is_some() {} })
     }
 
     async fn refund_one(&self, refund: &Refund<'_>) -> Result<(), RedisError> {
         let address = self.namespace.address(&refund.bucket);
-        self.flights_to(&address.key).refund(refund, address).await
+        let flights = self.flights_to(&address.key);
+        (flights.refund(address, refund.limit, refund.cost, refund.charged_at_us)).await
     }
 
     /// Says that an instance lives for so long from now on, or has gone if that is nothing. Answers how many live.

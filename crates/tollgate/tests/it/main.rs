@@ -41,6 +41,8 @@ mod planted;
 mod processes;
 #[cfg(feature = "redis")]
 mod proxy;
+#[cfg(feature = "redis")]
+mod redis_store;
 mod reference;
 mod regressions;
 #[cfg(feature = "redis")]

@@ -20,7 +20,8 @@ use super::key::Address;
 use super::parcel::{self, Parcel, Reader, Way};
 use super::script::{Script, Scripts};
 use super::tokens;
-use crate::store::{Refund, Taken};
+use crate::limit::Limit;
+use crate::store::Taken;
 
 /// Calls under way at the same time.
 const MOST_FLIGHTS: usize = 2;
@@ -90,20 +91,16 @@ impl Flights {
         };
         if leads {
             // A task of its own: whoever asked may stop waiting, and the others go on.
-            tokio::spawn(Arc::clone(&this).fly());
+            let flight = Flight {
+                flights: Arc::clone(&this),
+                has_landed: false,
+            };
+            tokio::spawn(flight.fly());
         }
         match tokio::time::timeout_at(deadline, answered).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(RedisError::Unreachable("the flight was lost".into())),
             Err(_) => Err(RedisError::TooLate),
-        }
-    }
-
-    /// Carries what waits, again and again until nothing does.
-    async fn fly(self: Arc<Self>) {
-        let _landing = Landing(&self);
-        while let Some(crew) = self.board() {
-            self.carry(crew).await;
         }
     }
 
@@ -114,7 +111,12 @@ impl Flights {
         queue
             .waiting
             .retain(|one| one.deadline > now && !one.answer.is_closed());
-        let way = queue.waiting.front()?.parcel.way;
+        let Some(first) = queue.waiting.front() else {
+            // In the same moment: who comes now starts another.
+            queue.in_the_air -= 1;
+            return None;
+        };
+        let way = first.parcel.way;
         let mut crew = Vec::with_capacity(MOST_PARCELS.min(queue.waiting.len()));
         let mut left = VecDeque::new();
         while crew.len() < MOST_PARCELS
@@ -199,17 +201,20 @@ impl Flights {
         }
     }
 
+    /// Gives back what was taken under this limit at this time.
     pub(super) async fn refund(
         &self,
-        refund: &Refund<'_>,
         address: Address,
+        limit: &Limit,
+        cost: u64,
+        charged_at_us: u64,
     ) -> Result<(), RedisError> {
-        let blob = parcel::refund(refund.limit, address.id, refund.cost, refund.charged_at_us);
+        let blob = parcel::refund(limit, address.id, cost, charged_at_us);
         let log_key = address.log_key();
         let keys = [address.key, log_key];
-        let (now, _) = self.time();
+        let (now, tolerance) = self.time();
         let until = Instant::now() + self.deadline;
-        let args = [now.as_bytes(), &blob];
+        let args = [now.as_bytes(), tolerance.as_bytes(), &blob];
         let done: Result<i64, RedisError> =
             (self.call(&self.scripts.refund, &keys, &args, until)).await;
         done.map(drop)
@@ -265,18 +270,27 @@ impl Flights {
     }
 }
 
-/// Counts a flight out, also one that ends in a panic.
-struct Landing<'a>(&'a Arc<Flights>);
+/// A flight. Counts itself out, also one that ends in a panic, or never began because its runtime had ended.
+struct Flight {
+    flights: Arc<Flights>,
+    has_landed: bool,
+}
 
-impl Drop for Landing<'_> {
+impl Flight {
+    /// Carries what waits, again and again until nothing does.
+    async fn fly(mut self) {
+        while let Some(crew) = self.flights.board() {
+            self.flights.carry(crew).await;
+        }
+        self.has_landed = true;
+    }
+}
+
+impl Drop for Flight {
     fn drop(&mut self) {
-        let mut queue = self.0.queue.lock();
-        queue.in_the_air -= 1;
-        // Somebody may have queued after we looked for the last time.
-        if !queue.waiting.is_empty() && queue.in_the_air < MOST_FLIGHTS {
-            queue.in_the_air += 1;
-            drop(queue);
-            tokio::spawn(Arc::clone(self.0).fly());
+        if !self.has_landed {
+            // Who waits goes with whoever comes next.
+            self.flights.queue.lock().in_the_air -= 1;
         }
     }
 }
