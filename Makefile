@@ -43,7 +43,8 @@ check: programs
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --all-features --no-deps --document-private-items
 
 needs: programs
-	@tools/need-redis-6.2 target/redis-6.2
+	@tools/need-server redis-6.2 target/servers
+	@tools/need-server valkey target/servers
 
 programs:
 	@tools/need $(NEEDS)

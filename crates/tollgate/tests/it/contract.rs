@@ -97,6 +97,15 @@ fn redis_6_2_keeps_the_whole_contract() {
     });
 }
 
+#[cfg(feature = "redis")]
+#[test]
+fn valkey_keeps_the_whole_contract() {
+    let server = Server::start_version(Version::Valkey);
+    keeps_the_whole_contract(|name, clock| {
+        store_at(&server.url(), RedisTls::default(), name, clock)
+    });
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn tls_keeps_the_whole_contract() {

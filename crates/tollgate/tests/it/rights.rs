@@ -50,7 +50,7 @@ fn take(store: &RedisStore, key: &str, limit: &Limit) -> Result<bool, RedisError
 #[test]
 fn the_rights_we_name_are_enough_for_the_whole_contract() {
     let [always, ..] = named();
-    for version in [Version::Current, Version::SixTwo] {
+    for version in [Version::Current, Version::SixTwo, Version::Valkey] {
         let server = Server::start_version(version);
         server.tell(&clerk(&[&always]));
         let url = format!("{}?user=clerk&pass=secret", server.url());

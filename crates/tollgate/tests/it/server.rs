@@ -27,26 +27,24 @@ pub(crate) struct Server {
 /// Which server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// The system's, 7 or later.
+    /// The system's Redis, 7 or later.
     Current,
     /// The last before scripts had flags.
     SixTwo,
+    Valkey,
 }
 
 impl Version {
     fn program(self) -> PathBuf {
-        match self {
-            Self::Current => "redis-server".into(),
-            Self::SixTwo => {
-                let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/redis-6.2");
-                let program = folder.join("redis-server");
-                assert!(
-                    program.exists(),
-                    "there is no redis-server 6.2 in {folder:?}: run `make needs`"
-                );
-                program
-            }
-        }
+        let name = match self {
+            Self::Current => return "redis-server".into(),
+            Self::SixTwo => "redis-6.2",
+            Self::Valkey => "valkey",
+        };
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers");
+        let program = folder.join(name);
+        assert!(program.exists(), "there is no {program:?}: run `make needs`");
+        program
     }
 }
 
@@ -138,7 +136,7 @@ pub(crate) fn send_signal(process: u32, signal: &str) {
 fn spawn(version: Version, folder: &Path, settings: &[&str]) -> Child {
     // 6.2 allows that without being asked.
     let debug: &[&str] = match version {
-        Version::Current => &["--enable-debug-command", "yes"],
+        Version::Current | Version::Valkey => &["--enable-debug-command", "yes"],
         Version::SixTwo => &[],
     };
     Command::new(version.program())
