@@ -6,7 +6,7 @@ SHELL := bash
 NEEDS := cc:gcc redis-server:redis-server redis-sentinel:redis-sentinel
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run test check needs programs fmt soak bench-engine bench-redis clean
+.PHONY: help run test check needs programs fmt soak faults bench-engine bench-redis clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -25,12 +25,12 @@ ifeq ($(NEXTEST),yes)
 else
 	cargo test --workspace --all-features --lib --bins --tests --no-fail-fast
 endif
-	@echo "== without TLS"
-	cargo test --package tollgate --features redis --lib redis::tls
 	@echo "== examples in the documentation"
 	cargo test --workspace --all-features --doc
 	@echo "== every interleaving of what is lock-free"
-	RUSTFLAGS="--cfg tollgate_loom" CARGO_TARGET_DIR=target/loom cargo test --package tollgate --lib loom_tests
+	@# Only the library itself is built anew: what it depends on is there already.
+	@set -o pipefail; program=$$(cargo rustc --quiet --package tollgate --all-features --lib --profile test --message-format json -- --cfg tollgate_loom \
+	  | sed -nE 's/.*"executable":"([^"]+)".*/\1/p') && "$$program" loom_tests
 
 check: programs
 	@echo "== format"
@@ -54,6 +54,10 @@ fmt: ## format the code
 
 soak: programs ## the long comparisons: a million operations per algorithm on memory and Redis (about 15 minutes)
 	TOLLGATE_SAME_ANSWERS=1000000 cargo test --release --package tollgate --all-features --test it same_answers
+
+faults: needs ## every fault of Redis, one after the other: how long callers waited for a decision (about three minutes)
+	@set -o pipefail; cargo test --release --package tollgate --all-features --test it faults:: -- --nocapture --test-threads=1 2>&1 \
+	  | grep -E '^test |decisions, p99.9|panicked' | sed -E 's/^test faults::([a-z_0-9]+) \.\.\. ?/\1: /'
 
 bench-engine: programs ## checks per second beside governor, in one run (about a minute)
 	cargo bench --package tollgate --bench engine

@@ -43,7 +43,10 @@ impl Version {
         };
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers");
         let program = folder.join(name);
-        assert!(program.exists(), "there is no {program:?}: run `make needs`");
+        assert!(
+            program.exists(),
+            "there is no {program:?}: run `make needs`"
+        );
         program
     }
 }

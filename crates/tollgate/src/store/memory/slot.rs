@@ -147,6 +147,24 @@ mod loom_tests {
         });
     }
 
+    /// One thread only tries: it counts if it gets hold of the slot, and else leaves it to the other.
+    #[test]
+    fn who_tries_in_vain_changes_nothing() {
+        loom::model(|| {
+            let slot = slot(4);
+            let other = {
+                let slot = Arc::clone(&slot);
+                loom::thread::spawn(move || add_one(&Claim::wait_for(&slot, 4).unwrap()))
+            };
+            let counted = Claim::try_for(&slot, 4)
+                .map(|claim| add_one(&claim))
+                .is_some();
+            other.join().unwrap();
+            assert_eq!(owner(&slot), 4);
+            assert_eq!(glance(&slot).to_words(), [1 + u64::from(counted); 2]);
+        });
+    }
+
     /// One thread counts while the other moves the key to another slot: it is counted before, or not at all there.
     #[test]
     fn a_key_that_moves_takes_its_count_along() {

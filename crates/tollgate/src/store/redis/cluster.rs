@@ -17,6 +17,8 @@ use super::tls::Transport;
 
 pub(super) const SLOTS: u16 = 16_384;
 
+/// How often a call is sent on at once.
+const FEW_WALKS: u32 = 4;
 /// How long to wait before asking again for a slot that is on the move.
 const MOVING: Duration = Duration::from_millis(2);
 
@@ -66,7 +68,13 @@ impl Cluster {
         until: Instant,
     ) -> Result<T, RedisError> {
         let (mut node, mut asking) = (self.owner(slot, until).await?, false);
+        let mut walks = 0;
         loop {
+            walks += 1;
+            if walks > FEW_WALKS {
+                // Two that send us to each other will not agree any sooner if they are asked all the time.
+                tokio::time::sleep(MOVING).await;
+            }
             let connection = self.connection(&node)?;
             let error = match connection.call(script, keys, args, asking, until).await {
                 Ok(answer) => return Ok(answer),

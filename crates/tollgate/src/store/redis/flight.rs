@@ -27,6 +27,10 @@ use crate::store::Taken;
 const MOST_FLIGHTS: usize = 4;
 /// Requests in one call.
 const MOST_PARCELS: usize = 64;
+/// How many that go another way are passed over when a flight is filled.
+const MOST_PASSED_OVER: usize = 4 * MOST_PARCELS;
+/// Of its time, a request must have so much left when it goes: one part in ten.
+const LEAST_TIME: u32 = 10;
 
 /// All requests to one server, or to one slot of a cluster, as a script cannot reach beyond that.
 #[derive(Debug)]
@@ -104,31 +108,35 @@ impl Flights {
         }
     }
 
-    /// Those who go with the next flight: the first who waits, and others who go the same way. Whose deadline is past does not go.
+    /// Those who go with the next flight: the first who waits, and others who go the same way. Who could not be back in time does not
+    /// go: a call that misses its deadline costs the connection, and those on it their answers.
     fn board(&self) -> Option<Vec<Waiting>> {
         let mut queue = self.queue.lock();
-        let now = Instant::now();
-        queue
-            .waiting
-            .retain(|one| one.deadline > now && !one.answer.is_closed());
-        let Some(first) = queue.waiting.front() else {
+        let in_time = Instant::now() + self.deadline / LEAST_TIME;
+        let mut crew: Vec<Waiting> = Vec::with_capacity(MOST_PARCELS.min(queue.waiting.len()));
+        let mut left = Vec::new();
+        while crew.len() < MOST_PARCELS
+            && left.len() < MOST_PASSED_OVER
+            && let Some(next) = queue.waiting.pop_front()
+        {
+            if next.deadline <= in_time || next.answer.is_closed() {
+                let _ = next.answer.send(Err(RedisError::TooLate));
+                continue;
+            }
+            let way = crew.first().map(|first| first.parcel.way);
+            if way.is_none_or(|way| way == next.parcel.way) {
+                crew.push(next);
+            } else {
+                left.push(next);
+            }
+        }
+        for next in left.into_iter().rev() {
+            queue.waiting.push_front(next);
+        }
+        if crew.is_empty() {
             // In the same moment: who comes now starts another.
             queue.in_the_air -= 1;
             return None;
-        };
-        let way = first.parcel.way;
-        let mut crew = Vec::with_capacity(MOST_PARCELS.min(queue.waiting.len()));
-        let mut left = VecDeque::new();
-        while crew.len() < MOST_PARCELS
-            && let Some(next) = queue.waiting.pop_front()
-        {
-            match next.parcel.way == way {
-                true => crew.push(next),
-                false => left.push_back(next),
-            }
-        }
-        while let Some(next) = left.pop_back() {
-            queue.waiting.push_front(next);
         }
         Some(crew)
     }
