@@ -233,6 +233,7 @@ impl MemoryStore {
             settle_up(&mut held, &mut ask, admitted && fits, visit.outcome(stop));
         }
         if visit.charging {
+            held.forget_reservation();
             held.keep();
         }
         Some(admitted)
@@ -291,6 +292,8 @@ impl MemoryStore {
                 settle_up(held, &mut ask, charging, outcome);
             }
             if charging_at_all {
+                // Only now: it leaves a mark, which those in between would take for something.
+                held.forget_reservation();
                 held.keep();
             }
         }
@@ -388,7 +391,6 @@ fn settle_up(held: &mut Held<'_>, ask: &mut Ask<'_>, charging: bool, outcome: &m
         held.undo(ask.now_us);
         *outcome = Outcome::of(&held.take(ask), outcome.shared, outcome.at_us);
     }
-    held.forget_reservation();
 }
 
 impl<O: AsMut<Outcome>> Visit<'_, '_, O> {
@@ -504,6 +506,27 @@ mod tests {
             cost,
             shadow: false,
         }
+    }
+
+    /// A bucket that was reset, a clock that goes back, and two charges on it of which the first does not fit: the second finds it as
+    /// empty as the first did.
+    #[test]
+    fn a_denial_leaves_nothing_for_the_next_of_its_request() {
+        let hand = ManualClock::at(Duration::from_secs(1_000));
+        let store = MemoryStore::with(MemoryConfig {
+            clock: Clock::from(&hand),
+            ..MemoryConfig::default()
+        });
+        let limit: Limit = "1/d burst 16".parse().unwrap();
+        let own = |cost| Charge {
+            shadow: true,
+            ..charge(Bucket::of_key(b"own"), &limit, cost)
+        };
+        assert!(store.visit(&[own(1)], true).admitted);
+        store.reset_one(&Bucket::of_key(b"own"));
+        hand.set(Duration::from_secs(999));
+        let taken = store.visit(&[own(24), own(0)], true);
+        assert_eq!(taken.outcomes[1].full_at_us, taken.at_us);
     }
 
     /// One reads the time, and has to wait for its first bucket. Meanwhile the second is charged, drains, is swept, made
