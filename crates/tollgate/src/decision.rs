@@ -1,5 +1,6 @@
 //! The answer to a check: what was decided, and everything anybody may want to know about it.
 
+use std::cell::Cell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::limit::Limit;
@@ -26,7 +27,44 @@ const NO_TIER: u32 = u32::MAX;
 #[derive(Clone, Debug, PartialEq)]
 enum Tiers {
     One([Tier; 1]),
-    Many(Vec<Tier>),
+    Many(TierList),
+}
+
+/// Several tiers. Their memory is used again by the next decision of the same thread: to ask the system for it and give it back
+/// would be a twentieth of a check.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TierList(Vec<Tier>);
+
+/// A list that is longer is not kept.
+const MOST_KEPT: usize = 8;
+
+thread_local! {
+    static SPARE: Cell<Vec<Tier>> = const { Cell::new(Vec::new()) };
+}
+
+impl TierList {
+    #[inline]
+    pub(crate) fn of(tiers: impl Iterator<Item = Tier>) -> Self {
+        // None if the thread is ending.
+        let mut list = SPARE.try_with(Cell::take).unwrap_or_default();
+        list.extend(tiers);
+        Self(list)
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [Tier] {
+        &mut self.0
+    }
+}
+
+impl Drop for TierList {
+    #[inline]
+    fn drop(&mut self) {
+        if (1..=MOST_KEPT).contains(&self.0.capacity()) {
+            let mut list = std::mem::take(&mut self.0);
+            list.clear();
+            let _ = SPARE.try_with(|spare| spare.set(list));
+        }
+    }
 }
 
 /// What to do with the request.
@@ -177,8 +215,8 @@ impl Decision {
     }
 
     /// The decision on a request with any number of tiers.
-    pub(crate) fn of_many(tiers: Vec<Tier>, admitted: bool, at_us: u64, source: Source) -> Self {
-        let deciding = (0..).zip(&tiers).filter(|(_, tier)| !tier.shadow);
+    pub(crate) fn of_many(tiers: TierList, admitted: bool, at_us: u64, source: Source) -> Self {
+        let deciding = (0..).zip(&tiers.0).filter(|(_, tier)| !tier.shadow);
         let bound = match admitted {
             true => deciding.min_by_key(|(_, tier)| tier.remaining()),
             false => deciding.max_by_key(|(_, tier)| tier.verdict().severity()),
@@ -239,7 +277,7 @@ impl Decision {
     pub fn tiers(&self) -> &[Tier] {
         match &self.tiers {
             Tiers::One(tier) => tier,
-            Tiers::Many(tiers) => tiers,
+            Tiers::Many(tiers) => &tiers.0,
         }
     }
 

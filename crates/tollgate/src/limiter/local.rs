@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::inspection::inspect_memory;
 use crate::bucket::Bucket;
-use crate::decision::{Decision, Source, Tier};
+use crate::decision::{Decision, Source, Tier, TierList};
 use crate::limit::Limit;
 use crate::request::Request;
 use crate::rule::{Rule, RuleSet, RuleSetError};
@@ -163,8 +163,8 @@ impl LocalLimiter {
 
     fn visit_all(&self, charges: &[Charge<'_>], charging: bool) -> Decision {
         let tier = |charge| Tier::new(charge, Outcome::NONE);
-        let mut tiers: Vec<Tier> = charges.iter().map(tier).collect();
-        let (admitted, at_us) = self.store.visit_all(charges, &mut tiers, charging);
+        let mut tiers = TierList::of(charges.iter().map(tier));
+        let (admitted, at_us) = (self.store).visit_all(charges, tiers.as_mut_slice(), charging);
         Decision::of_many(tiers, admitted, at_us, Source::Store)
     }
 

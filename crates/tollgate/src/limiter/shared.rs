@@ -11,7 +11,7 @@ use super::inspection::inspect_store;
 use super::instances::{Count, Instances};
 use super::local::{Charges, charge};
 use crate::bucket::Bucket;
-use crate::decision::{Decision, Source, Tier};
+use crate::decision::{Decision, Source, Tier, TierList};
 use crate::limit::Limit;
 use crate::request::Request;
 use crate::rule::{OnFailure, RuleSet};
@@ -222,7 +222,12 @@ impl SharedLimiter {
         if charges.is_empty() {
             // Nothing to ask, and nobody to wait for.
             let (admitted, at_us) = self.local.visit_all(&[], &mut Vec::<Tier>::new(), false);
-            return Decision::of_many(Vec::new(), admitted, at_us, Source::Store);
+            return Decision::of_many(
+                TierList::of(std::iter::empty()),
+                admitted,
+                at_us,
+                Source::Store,
+            );
         }
         if let Some(heartbeat) = &self.heartbeat {
             // There may have been no runtime when this limiter was made.
@@ -231,7 +236,7 @@ impl SharedLimiter {
         let sent = Instant::now();
         if charging && let Some((i, outcome)) = self.denials.recall(charges, sent) {
             self.remembered.fetch_add(1, Ordering::Relaxed);
-            let tiers = vec![Tier::new(&charges[i], outcome)];
+            let tiers = TierList::of(std::iter::once(Tier::new(&charges[i], outcome)));
             return Decision::of_many(tiers, false, outcome.at_us, Source::Remembered);
         }
         if let Some(asking) = self.may_ask(sent) {
@@ -270,14 +275,14 @@ impl SharedLimiter {
         let shares: Vec<Charge<'_>> = (charges.iter().zip(&limits).zip(policies))
             .map(|((charge, limit), policy)| without_store(charge, limit, *policy))
             .collect();
-        let mut tiers: Vec<Tier> = (shares.iter())
-            .map(|charge| Tier::new(charge, Outcome::NONE))
-            .collect();
+        let mut tiers =
+            TierList::of((shares.iter()).map(|charge| Tier::new(charge, Outcome::NONE)));
         let (mut admitted, at_us) =
-            (self.local).visit_all(&shares, &mut tiers, charging && !closes);
+            (self.local).visit_all(&shares, tiers.as_mut_slice(), charging && !closes);
         if closes {
             admitted = false;
-            for (tier, pair) in tiers.iter_mut().zip(charges.iter().zip(policies)) {
+            for (tier, pair) in (tiers.as_mut_slice().iter_mut()).zip(charges.iter().zip(policies))
+            {
                 if is_closed(pair) {
                     tier.as_mut().fit = Fit::Later {
                         ready_at_us: at_us + CLOSED_WAIT_US,
@@ -351,8 +356,8 @@ fn without_store<'a>(charge: &Charge<'a>, limit: &'a Limit, policy: OnFailure) -
 const CLOSED_WAIT_US: u64 = 1_000_000;
 
 fn decision(charges: &[Charge<'_>], taken: &Taken) -> Decision {
-    let tiers = (charges.iter().zip(&taken.outcomes))
-        .map(|(charge, outcome)| Tier::new(charge, *outcome))
-        .collect();
+    let tiers =
+        (charges.iter().zip(&taken.outcomes)).map(|(charge, outcome)| Tier::new(charge, *outcome));
+    let tiers = TierList::of(tiers);
     Decision::of_many(tiers, taken.admitted, taken.at_us, Source::Store)
 }
