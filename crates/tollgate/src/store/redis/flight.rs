@@ -171,7 +171,8 @@ impl Flights {
             let (keys, blob) = tokens::manifest(parcels());
             let args = [now, tolerance, &blob];
             let reply: Vec<u8> = (self.call(&self.scripts.tokens, &keys, &args, until)).await?;
-            return tokens::read_reply(&reply, parcels()).ok_or(RedisError::Garbage);
+            let taken = parcel::read_replies(&reply, parcels(), tokens::read_reply);
+            return taken.ok_or(RedisError::Garbage);
         }
         let (keys, blob) = parcel::manifest(parcels());
         let (script, charging): (_, &[u8]) = match way {
@@ -180,7 +181,7 @@ impl Flights {
         };
         let args = [now, tolerance, charging, &blob];
         let reply: Vec<u8> = (self.call(script, &keys, &args, until)).await?;
-        parcel::read_reply(&reply, parcels()).ok_or(RedisError::Garbage)
+        parcel::read_replies(&reply, parcels(), parcel::read_reply).ok_or(RedisError::Garbage)
     }
 
     async fn call<T: FromRedisValue>(

@@ -175,27 +175,31 @@ pub(super) fn manifest<'a>(
     (keys.keys, blob)
 }
 
-/// What `take.lua` answered to these. `None` if it is no such answer.
-pub(super) fn read_reply<'a>(
+/// What a script answered to these, each read by `read`. `None` if it is no such answer.
+pub(super) fn read_replies<'a>(
     reply: &[u8],
     parcels: impl Iterator<Item = &'a Parcel>,
+    read: impl Fn(&mut Reader<'_>, &Parcel, u64) -> Option<Taken>,
 ) -> Option<Vec<Taken>> {
     let mut reader = Reader(reply);
     let at_us = reader.number()?;
     let taken: Option<Vec<Taken>> = parcels
-        .map(|parcel| {
-            let admitted = reader.byte()? == 1;
-            let outcomes: Option<_> = (parcel.charges.iter())
-                .map(|_| reader.outcome(at_us))
-                .collect();
-            Some(Taken {
-                admitted,
-                at_us,
-                outcomes: outcomes?,
-            })
-        })
+        .map(|parcel| read(&mut reader, parcel, at_us))
         .collect();
     taken.filter(|_| reader.is_empty())
+}
+
+/// The answer of `take.lua` to one.
+pub(super) fn read_reply(reader: &mut Reader<'_>, parcel: &Parcel, at_us: u64) -> Option<Taken> {
+    let admitted = reader.byte()? == 1;
+    let outcomes: Option<_> = (parcel.charges.iter())
+        .map(|_| reader.outcome(at_us))
+        .collect();
+    Some(Taken {
+        admitted,
+        at_us,
+        outcomes: outcomes?,
+    })
 }
 
 /// Reads what scripts answer.

@@ -92,20 +92,8 @@ fn number_those_met_again<'a>(
     last
 }
 
-/// What the script answered to these. `None` if it is no such answer.
-pub(super) fn read_reply<'a>(
-    reply: &[u8],
-    parcels: impl Iterator<Item = &'a Parcel>,
-) -> Option<Vec<Taken>> {
-    let mut reader = Reader(reply);
-    let at_us = reader.number()?;
-    let taken: Option<Vec<Taken>> = parcels
-        .map(|parcel| read_one(&mut reader, parcel, at_us))
-        .collect();
-    taken.filter(|_| reader.is_empty())
-}
-
-fn read_one(reader: &mut Reader<'_>, parcel: &Parcel, at_us: u64) -> Option<Taken> {
+/// The answer to one.
+pub(super) fn read_reply(reader: &mut Reader<'_>, parcel: &Parcel, at_us: u64) -> Option<Taken> {
     let admitted = reader.byte()? == 1;
     let mut taken = Taken {
         admitted,
