@@ -1,6 +1,6 @@
 //! Requests on their way to Redis, many in one call.
 //!
-//! A request that finds fewer than four calls under way goes at once, with all that wait; the others gather and go when one
+//! A request that finds fewer than three calls under way goes at once, with all that wait; the others gather and go when one
 //! comes back. So nobody waits while there is nothing to wait for, and the busier it is, the more share a call.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use crate::limit::Limit;
 use crate::store::Taken;
 
 /// Calls under way at the same time: so that few wait where little is asked, and that calls are full where much is.
-const MOST_FLIGHTS: usize = 4;
+const MOST_FLIGHTS: usize = 3;
 /// Requests in one call.
 const MOST_PARCELS: usize = 64;
 /// How many that go another way are passed over when a flight is filled.
