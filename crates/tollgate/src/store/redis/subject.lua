@@ -1,7 +1,7 @@
 -- The subjects of a call: each read once, changed here, and written back at once.
 --
 -- A subject is a string: a head of 4 bytes, the second of the Unix epoch until which it lives at the least, and behind it a record for
--- each bucket (see arithmetic.lua). The head saves most writes from setting an expiry, which costs as much as all the rest.
+-- each bucket (see record.lua). The head saves most writes from setting an expiry, which costs more than all the rest of a write.
 
 local find, sub = string.find, string.sub
 

@@ -188,7 +188,7 @@ for subject = 1, #KEYS do
   if left then
     call('SET', KEYS[subject], value, 'PX', left)
   elseif value then
-    -- Never shorter than it was. In place, which also keeps the expiry, it costs a third less than SET.
+    -- Never shorter than it was. In place, which also keeps the expiry; SET would make a new value, and a status to answer with.
     call('SETRANGE', KEYS[subject], '0', value)
   end
 end
