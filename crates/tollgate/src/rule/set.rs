@@ -289,7 +289,7 @@ impl<'a> Finder<'a> for Found<'a, '_> {
     fn find(&mut self, number: u32) {
         let place = number as usize;
         if let Some(family) = self.set.families.get(place) {
-            if family.conditions().fits_beside_path(self.request) {
+            if family.fits_beside_path(self.request) {
                 self.families.push(number);
             }
             return;
