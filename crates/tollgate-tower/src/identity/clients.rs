@@ -7,13 +7,11 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::address::NAME_PREFIX;
 use super::value::{LONGEST_PLAN, is_printable, shown};
 
 /// The longest id.
 const LONGEST_ID: usize = 128;
-
-/// What stands before the addresses of clients that are known by nothing else.
-const ADDRESS_PREFIX: &str = "ip:";
 
 /// The SHA-256 of an API key: all that is kept of it.
 ///
@@ -89,7 +87,7 @@ impl Clients {
         {
             return Err(ClientsError::BadId(shown(&id)));
         }
-        if id.starts_with(ADDRESS_PREFIX) {
+        if id.starts_with(NAME_PREFIX) {
             return Err(ClientsError::ReservedId(id));
         }
         if let Some(plan) = &plan
@@ -232,7 +230,7 @@ impl fmt::Display for ClientsError {
             ),
             Self::ReservedId(id) => write!(
                 f,
-                "{id:?} cannot be a client's id, as {ADDRESS_PREFIX:?} begins the names of clients known by their address; use another beginning"
+                "{id:?} cannot be a client's id, as {NAME_PREFIX:?} begins the names of clients known by their address; use another beginning"
             ),
             Self::BadPlan { id, plan } => write!(
                 f,
