@@ -27,9 +27,10 @@ pub fn api_key_sha256(key: &[u8]) -> [u8; 32] {
 /// A client that is known before it calls.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Client {
-    /// 1 to 128 printable characters. What begins with `ip:` is reserved for addresses.
+    /// 1 to 128 printable characters. What begins with `ip:` is reserved for addresses; what begins with the name of a header
+    /// that names clients, and a colon, for those: see [`Identity::check`](super::Identity::check).
     pub id: String,
-    /// 1 to 64 printable characters.
+    /// 1 to 64 bytes of printable characters.
     pub plan: Option<String>,
     /// Of the key by which it makes itself known. A client with a key is found by it and by nothing else.
     ///
@@ -91,7 +92,10 @@ impl Clients {
             return Err(ClientsError::ReservedId(id));
         }
         if let Some(plan) = &plan
-            && (plan.is_empty() || plan.len() > LONGEST_PLAN || !is_printable(plan))
+            && (plan.is_empty()
+                || plan.len() > LONGEST_PLAN
+                || !is_printable(plan)
+                || plan.trim() != plan)
         {
             return Err(ClientsError::BadPlan {
                 id,
@@ -234,7 +238,7 @@ impl fmt::Display for ClientsError {
             ),
             Self::BadPlan { id, plan } => write!(
                 f,
-                "{plan:?} cannot be the plan of client {id:?}; use 1 to {LONGEST_PLAN} bytes of printable characters"
+                "{plan:?} cannot be the plan of client {id:?}; use 1 to {LONGEST_PLAN} bytes of printable characters, without spaces around them"
             ),
             Self::EmptyKey(id) => write!(
                 f,
@@ -312,7 +316,7 @@ mod tests {
             Clients::new([client("ip:1.2.3.4")]),
             Err(ClientsError::ReservedId(_))
         ));
-        for bad in ["", "a\nb", &"p".repeat(65)] {
+        for bad in ["", " a", "a\nb", &"p".repeat(65)] {
             let plan = Client {
                 plan: Some(bad.to_owned()),
                 ..client("a")
