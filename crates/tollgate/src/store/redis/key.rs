@@ -257,4 +257,14 @@ mod tests {
             address(other, "/x").short_id()
         );
     }
+
+    #[test]
+    fn no_two_of_a_million_buckets_share_a_key() {
+        let namespace = Namespace::new("tollgate").unwrap();
+        let mut seen = std::collections::HashSet::new();
+        crate::bucket::tests::different_buckets(1_000_000, |bucket| {
+            let address = namespace.address(bucket);
+            assert!(seen.insert((address.key, address.id)), "{bucket:?}");
+        });
+    }
 }
