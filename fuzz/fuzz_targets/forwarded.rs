@@ -28,7 +28,7 @@ fuzz_target!(|text: &str| {
     if let Ok(address) = parse_address(text) {
         assert_eq!(parse_address(&address.to_string()), Ok(address));
     }
-    for _ in forwarded_elements(text) {}
+    for _ in forwarded_elements(text.as_bytes()) {}
     let proxy: IpAddr = [10, 0, 0, 1].into();
     let clients = Clients::default();
     let caller = |identity: &Identity, header: &'static str, lines: [&str; 2]| {

@@ -2,6 +2,7 @@
 //!
 //! - `addresses`: every spelling of an address ends in one bucket or is refused.
 //! - `forged`: whatever a caller writes into headers, it stays who it is.
+//! - `views`: a whole request as a policy sees it.
 //! - `walk`: how the caller is found behind trusted proxies.
 //! - `who`: sources in order, known clients, ids, plans, and the sources that cannot be meant.
 //! - `explained`: the reasons, and that they are those of the decision.
@@ -14,5 +15,6 @@ mod explained;
 mod forged;
 mod secrets;
 mod support;
+mod views;
 mod walk;
 mod who;
