@@ -5,6 +5,7 @@
 
 mod cli;
 mod commands;
+pub mod document;
 mod simulate;
 
 use std::io::{self, Write as _};
