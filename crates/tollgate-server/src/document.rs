@@ -19,7 +19,6 @@ mod render;
 
 use std::fmt;
 
-pub(crate) use environment::Environment;
 pub use parse::{Document, LONGEST, decode, parse};
 pub use position::Span;
 pub use problem::{Problem, Problems, Severity, Spot};

@@ -28,13 +28,13 @@ pub struct Document {
 ///
 /// # Errors
 /// When it is too long or not UTF-8; the problem says at which line and column.
-pub fn decode(bytes: &[u8]) -> Result<&str, Problem> {
+pub fn decode(bytes: &[u8]) -> Result<&str, Box<Problem>> {
     let wrong = |at, message: &str| {
         let spot = Spot {
             at,
             path: String::new(),
         };
-        Problem::new(Severity::Error, spot, message)
+        Box::new(Problem::new(Severity::Error, spot, message))
     };
     if bytes.len() > LONGEST {
         let mut problem = wrong(
@@ -359,6 +359,16 @@ fn explained(info: &str) -> (String, Option<&'static str>) {
     let quotes = "a value with \": \", \" #\", \"{\", \"}\", \"[\", \"]\" or \",\" in it, or one that begins with \
                   \"*\", \"&\", \"!\", \"%\" or \"@\", needs quotes";
     let known = [
+        (
+            "illegal placement of ':'",
+            "this \":\" cannot stand here: a \"[\" or \"{\" before it is not closed",
+            quotes,
+        ),
+        (
+            "indentation in quoted scalar",
+            "the quote that is opened here is never closed",
+            "close it in the same line",
+        ),
         (
             "recursion limit",
             "this is nested more than 32 levels deep",

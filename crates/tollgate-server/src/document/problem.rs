@@ -114,12 +114,6 @@ impl Problems {
         self.list.push_mut(problem)
     }
 
-    pub(crate) fn extend(&mut self, others: Self) {
-        for problem in others.list {
-            self.add(problem);
-        }
-    }
-
     /// Whether there is an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {

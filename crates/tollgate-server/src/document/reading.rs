@@ -221,6 +221,22 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Where the key of a field of a field stands, or else what it would be in.
+    pub(crate) fn spot_within(&self, outer: &str, inner: &str) -> Spot {
+        let entries = self.entries.iter().find(|entry| entry.key == outer);
+        let entries = entries.map(|entry| (self.place.field(entry), &entry.value.value));
+        let Some((place, Value::Map(entries))) = entries else {
+            return self.spot_of(outer);
+        };
+        match entries.iter().find(|entry| entry.key == inner) {
+            Some(entry) => Spot {
+                at: entry.key_at,
+                path: place.field(entry).path,
+            },
+            None => self.spot_of(outer),
+        }
+    }
+
     pub(crate) fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }

@@ -85,7 +85,7 @@ fn what_yaml_can_and_we_do_not_is_refused_in_words() {
         ("a: b: c\n", "line 1, column 5: a second \":\" in this line"),
         (
             "a: [1, 2\nb: 3\n",
-            "the list that \"[\" began is not closed",
+            "line 2, column 2: a[1]: this \":\" cannot stand here: a \"[\" or \"{\" before it is not closed",
         ),
         ("a: { path: /v1/{id} }\n", "needs quotes"),
         ("a: \"open\nb: 1\n", "never closed"),
