@@ -4,6 +4,7 @@
 //! code (0 done, 1 could not read or write, 2 bad input).
 
 mod cli;
+mod commands;
 mod simulate;
 
 use std::io::{self, Write as _};
@@ -12,24 +13,23 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use cli::{Cli, Command};
-use simulate::SimulateError;
+use commands::Failure;
 
 /// Runs the program with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    match run(&Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
-        Err(error) => {
-            // When stderr is closed as well, there is nobody left to tell.
-            let _ = writeln!(io::stderr(), "error: {error}");
-            ExitCode::from(error.exit_code())
-        }
+    let Err(failure) = run(&Cli::parse()) else {
+        return ExitCode::SUCCESS;
+    };
+    if let Some(message) = failure.message() {
+        // When stderr is closed as well, there is nobody left to tell.
+        let _ = writeln!(io::stderr(), "error: {message}");
     }
+    ExitCode::from(failure.exit_code())
 }
 
-fn run(cli: &Cli) -> Result<(), SimulateError> {
+fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
-        Command::Simulate(args) => simulate::simulate(args, &mut io::stdout().lock()),
+        Command::Simulate(args) => Ok(simulate::simulate(args, &mut io::stdout().lock())?),
     }
 }

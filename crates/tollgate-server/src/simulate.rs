@@ -186,21 +186,6 @@ pub(crate) enum SimulateError {
     Output(io::Error),
 }
 
-impl SimulateError {
-    /// Bad input is 2, as for the command line itself; everything else is 1.
-    pub(crate) fn exit_code(&self) -> u8 {
-        match self {
-            Self::Limit(_) | Self::Csv(_) => 2,
-            Self::Runtime(_) | Self::Chart(_) | Self::Write(_) | Self::Output(_) => 1,
-        }
-    }
-
-    /// Whoever read the output has seen enough (`| head`): no error.
-    pub(crate) fn is_closed_pipe(&self) -> bool {
-        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
-    }
-}
-
 impl fmt::Display for SimulateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
