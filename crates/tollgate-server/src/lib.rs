@@ -7,8 +7,8 @@ pub mod audit;
 mod cli;
 mod commands;
 pub mod config;
-pub mod document;
 pub mod database;
+pub mod document;
 mod simulate;
 
 use std::io::{self, Write as _};

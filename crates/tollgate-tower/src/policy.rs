@@ -29,7 +29,7 @@ pub use view::View;
 /// let view = policy.view(&head, [203, 0, 113, 7].into())?;
 /// assert_eq!(view.path().as_str(), "/v1/charges");
 ///
-/// let decision = LocalLimiter::new().decide_by(policy.rules(), &view.request());
+/// let decision = LocalLimiter::new().decide_on(&policy.rules().meet(&view.request()));
 /// assert_eq!(decision.remaining(), Some(49));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
