@@ -3,9 +3,11 @@
 //! It starts and ends: reads the command line, hands over, and turns an error into one line on stderr and an exit
 //! code (0 done, 1 could not read or write, 2 bad input).
 
+pub mod audit;
 mod cli;
 mod commands;
 pub mod config;
+pub mod database;
 pub mod document;
 mod simulate;
 

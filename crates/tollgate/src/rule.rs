@@ -15,8 +15,7 @@ pub use explanation::{Explanation, Standing};
 pub use matching::{Match, MatchError, Mismatch};
 #[cfg(feature = "redis")]
 pub(crate) use set::Family;
-pub(crate) use set::Met;
-pub use set::{RuleSet, RuleSetError};
+pub use set::{Met, RuleSet, RuleSetError};
 
 use crate::bucket::{Bucket, Dimension};
 use crate::limit::Limit;
@@ -36,7 +35,8 @@ use crate::request::Request;
 pub struct Rule {
     id: Name,
     limit: Limit,
-    when: Match,
+    /// Apart, as most of it is not looked at when it is decided.
+    when: Box<Match>,
     per: SmallVec<[Dimension; 2]>,
     plan: Option<Box<str>>,
     mode: Mode,
@@ -96,7 +96,7 @@ impl Rule {
         Ok(Self {
             id: Name::new(id)?,
             limit,
-            when: Match::new(),
+            when: Box::default(),
             per: SmallVec::new(),
             plan: None,
             mode: Mode::Enforce,
@@ -107,7 +107,7 @@ impl Rule {
     /// Only for requests that look like this.
     #[must_use]
     pub fn when(mut self, when: Match) -> Self {
-        self.when = when;
+        self.when = Box::new(when);
         self
     }
 

@@ -98,9 +98,36 @@ pub(crate) fn counted(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
 /// The name of a client that is known by its address alone: `ip:203.0.113.7`, `ip:2001:db8::/64`.
 pub(crate) fn client_name(counted: IpAddr, ipv6_prefix: u8) -> String {
     match counted {
-        IpAddr::V6(v6) if ipv6_prefix < 128 => format!("ip:{v6}/{ipv6_prefix}"),
-        whole => format!("ip:{whole}"),
+        IpAddr::V4(v4) => v4_name(v4),
+        IpAddr::V6(v6) if ipv6_prefix < 128 => format!("{NAME_PREFIX}{v6}/{ipv6_prefix}"),
+        IpAddr::V6(v6) => format!("{NAME_PREFIX}{v6}"),
     }
+}
+
+/// What begins the names of clients that are known by their address.
+pub(crate) const NAME_PREFIX: &str = "ip:";
+
+/// Written by hand, as this is done for most requests and formatting takes several times as long.
+fn v4_name(address: Ipv4Addr) -> String {
+    let mut name = String::with_capacity("ip:255.255.255.255".len());
+    name.push_str(NAME_PREFIX);
+    for (i, octet) in address.octets().into_iter().enumerate() {
+        if i > 0 {
+            name.push('.');
+        }
+        if octet >= 100 {
+            name.push(digit(octet / 100));
+        }
+        if octet >= 10 {
+            name.push(digit(octet / 10 % 10));
+        }
+        name.push(digit(octet % 10));
+    }
+    name
+}
+
+fn digit(digit: u8) -> char {
+    char::from(b'0' + digit)
 }
 
 /// What was written is not an address. It is not repeated here, as anybody may have written it.
@@ -114,3 +141,20 @@ impl fmt::Display for AddressError {
 }
 
 impl std::error::Error for AddressError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv4_address_is_named_as_it_is_shown() {
+        for octet in 0..=255 {
+            for address in [[octet, 0, 9, 10], [99, 100, octet, 255]].map(Ipv4Addr::from) {
+                assert_eq!(
+                    client_name(IpAddr::V4(address), 64),
+                    format!("ip:{address}")
+                );
+            }
+        }
+    }
+}

@@ -7,13 +7,11 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::address::NAME_PREFIX;
 use super::value::{LONGEST_PLAN, is_printable, shown};
 
 /// The longest id.
 const LONGEST_ID: usize = 128;
-
-/// What stands before the addresses of clients that are known by nothing else.
-const ADDRESS_PREFIX: &str = "ip:";
 
 /// The SHA-256 of an API key: all that is kept of it.
 ///
@@ -29,9 +27,10 @@ pub fn api_key_sha256(key: &[u8]) -> [u8; 32] {
 /// A client that is known before it calls.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Client {
-    /// 1 to 128 printable characters. What begins with `ip:` is reserved for addresses.
+    /// 1 to 128 printable characters. What begins with `ip:` is reserved for addresses; what begins with the name of a header
+    /// that names clients, and a colon, for those: see [`Identity::check`](super::Identity::check).
     pub id: String,
-    /// 1 to 64 printable characters.
+    /// 1 to 64 bytes of printable characters.
     pub plan: Option<String>,
     /// Of the key by which it makes itself known. A client with a key is found by it and by nothing else.
     ///
@@ -89,11 +88,14 @@ impl Clients {
         {
             return Err(ClientsError::BadId(shown(&id)));
         }
-        if id.starts_with(ADDRESS_PREFIX) {
+        if id.starts_with(NAME_PREFIX) {
             return Err(ClientsError::ReservedId(id));
         }
         if let Some(plan) = &plan
-            && (plan.is_empty() || plan.len() > LONGEST_PLAN || !is_printable(plan))
+            && (plan.is_empty()
+                || plan.len() > LONGEST_PLAN
+                || !is_printable(plan)
+                || plan.trim() != plan)
         {
             return Err(ClientsError::BadPlan {
                 id,
@@ -232,11 +234,11 @@ impl fmt::Display for ClientsError {
             ),
             Self::ReservedId(id) => write!(
                 f,
-                "{id:?} cannot be a client's id, as {ADDRESS_PREFIX:?} begins the names of clients known by their address; use another beginning"
+                "{id:?} cannot be a client's id, as {NAME_PREFIX:?} begins the names of clients known by their address; use another beginning"
             ),
             Self::BadPlan { id, plan } => write!(
                 f,
-                "{plan:?} cannot be the plan of client {id:?}; use 1 to {LONGEST_PLAN} bytes of printable characters"
+                "{plan:?} cannot be the plan of client {id:?}; use 1 to {LONGEST_PLAN} bytes of printable characters, without spaces around them"
             ),
             Self::EmptyKey(id) => write!(
                 f,
@@ -314,7 +316,7 @@ mod tests {
             Clients::new([client("ip:1.2.3.4")]),
             Err(ClientsError::ReservedId(_))
         ));
-        for bad in ["", "a\nb", &"p".repeat(65)] {
+        for bad in ["", " a", "a\nb", &"p".repeat(65)] {
             let plan = Client {
                 plan: Some(bad.to_owned()),
                 ..client("a")

@@ -43,24 +43,18 @@ fn comma_before_last_element(line: &[u8]) -> Option<usize> {
     for (at, byte) in line.iter().enumerate().rev() {
         match byte {
             b',' if !quoted => return Some(at),
-            // From the right, the first quote closes and opens nothing: no backslash before it matters. Inside, a quote
-            // behind an odd number of backslashes is part of the text.
+            // From the right, the first quote closes; what stands before it is text. Inside, a quote behind a backslash is
+            // text too: the one that opens stands behind `=`.
             b'"' if !quoted => quoted = true,
-            b'"' if !is_escaped(line, at) => quoted = false,
+            b'"' if !is_behind_backslash(line, at) => quoted = false,
             _ => {}
         }
     }
     None
 }
 
-fn is_escaped(line: &[u8], at: usize) -> bool {
-    let before = line.get(..at).unwrap_or_default();
-    let backslashes = before
-        .iter()
-        .rev()
-        .take_while(|byte| **byte == b'\\')
-        .count();
-    backslashes % 2 == 1
+fn is_behind_backslash(line: &[u8], at: usize) -> bool {
+    line.get(..at).is_some_and(|before| before.ends_with(b"\\"))
 }
 
 /// What an element of a `Forwarded` header says of who sent the request: the value of `for`, out of its quotes.

@@ -27,7 +27,7 @@ const SECRET_WORDS: [&str; 10] = [
 /// |---|---|
 /// | `api_key:X-API-Key` | The header holds a secret. Who has it is the client that it belongs to; a secret that nobody knows counts as none. In `Authorization`, the scheme before it is not part of it. |
 /// | `bearer` | The same for `Authorization: Bearer …`, and for no other scheme. |
-/// | `header:X-User-Id` | The header holds an id that somebody in front of us vouches for. |
+/// | `header:X-User-Id` | The header holds an id that somebody in front of us vouches for. Where proxies are trusted, it is believed from them alone. |
 /// | `header:X-API-Key` | The same as `api_key:X-API-Key`, as the name says that it is a secret: a word of it is key, apikey, token, secret, password, credential(s), authorization, jwt or cookie. |
 /// | `ip` | The caller's address. |
 ///

@@ -26,15 +26,15 @@ pub(super) struct Index {
     has_paths: bool,
 }
 
-/// A place in the tree of segments.
+/// A place in the tree of segments. Small, as with many rules it is the way through memory that costs.
 #[derive(Clone, Debug, Default)]
 struct Node {
-    named: Table<Node>,
+    named: Option<Box<Table<Node>>>,
     one: Option<Box<Node>>,
     /// Patterns that end here.
-    end: Option<Place>,
+    end: Option<Box<Place>>,
     /// Patterns that take all that follows.
-    rest: Option<Place>,
+    rest: Option<Box<Place>>,
 }
 
 /// What lies under one pattern.
@@ -72,7 +72,10 @@ impl Index {
         let mut node = &mut self.tree;
         for segment in pattern.segments() {
             node = match segment {
-                Segment::Named(name) => node.named.entry(name.clone()).or_default(),
+                Segment::Named(name) => {
+                    let named = node.named.get_or_insert_default();
+                    named.entry(name.clone()).or_default()
+                }
                 Segment::One => node.one.get_or_insert_default(),
             };
         }
@@ -80,9 +83,11 @@ impl Index {
             true => &mut node.rest,
             false => &mut node.end,
         };
-        let place = place.get_or_insert_with(|| Place {
-            pattern: pattern.as_str().into(),
-            entries: ByHost::default(),
+        let place = place.get_or_insert_with(|| {
+            Box::new(Place {
+                pattern: pattern.as_str().into(),
+                entries: ByHost::default(),
+            })
         });
         &mut place.entries
     }
@@ -111,9 +116,9 @@ impl Node {
         finder: &mut impl Finder<'a>,
     ) {
         match left.next() {
-            None => found(self.end.as_ref(), request, finder),
+            None => found(self.end.as_deref(), request, finder),
             Some(segment) => {
-                if let Some(named) = self.named.get(segment) {
+                if let Some(named) = self.named.as_ref().and_then(|named| named.get(segment)) {
                     named.search(left, request, finder);
                 }
                 if let Some(one) = &self.one {
@@ -121,12 +126,13 @@ impl Node {
                 }
             }
         }
-        found(self.rest.as_ref(), request, finder);
+        found(self.rest.as_deref(), request, finder);
     }
 
     fn most(&self) -> usize {
-        let place = |place: &Option<Place>| place.as_ref().map_or(0, |place| place.entries.most());
-        let named = self.named.values().map(Self::most).max().unwrap_or(0);
+        let place = |place: &Option<Box<Place>>| place.as_ref().map_or(0, |p| p.entries.most());
+        let named = self.named.iter().flat_map(|named| named.values());
+        let named = named.map(Self::most).max().unwrap_or(0);
         let one = self.one.as_ref().map_or(0, |one| one.most());
         // A path ends here or goes on.
         place(&self.rest) + place(&self.end).max(named + one)

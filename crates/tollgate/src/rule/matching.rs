@@ -144,6 +144,14 @@ impl Match {
         *self == Self::default()
     }
 
+    pub(crate) fn has_more_than_path(&self) -> bool {
+        let path_only = Self {
+            path: self.path.clone(),
+            ..Self::default()
+        };
+        *self != path_only
+    }
+
     pub(crate) fn host_name(&self) -> Option<&Host> {
         self.host.as_ref()
     }

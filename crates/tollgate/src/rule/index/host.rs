@@ -8,6 +8,12 @@ use crate::rule::matching::{Host, Match};
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByHost {
     any: ByValue,
+    /// If some are for one.
+    hosts: Option<Box<Hosts>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Hosts {
     exactly: Table<ByValue>,
     below: Table<ByValue>,
 }
@@ -16,20 +22,34 @@ impl ByHost {
     pub(super) fn add(&mut self, number: u32, when: &Match) {
         let entries = match when.host_name() {
             None => &mut self.any,
-            Some(Host::Exactly(name)) => self.exactly.entry(name.clone()).or_default(),
-            Some(Host::Below(name)) => self.below.entry(name.clone()).or_default(),
+            Some(host) => self.hosts.get_or_insert_default().of(host),
         };
         entries.add(number, when);
     }
 
     pub(super) fn search<'a>(&'a self, request: &Request<'_>, finder: &mut impl Finder<'a>) {
         self.any.search(request, finder);
-        if self.exactly.is_empty() && self.below.is_empty() {
-            return;
+        if let Some(hosts) = &self.hosts
+            && let Some(host) = request.host_name()
+        {
+            hosts.search(host, request, finder);
         }
-        let Some(host) = request.host_name() else {
-            return;
-        };
+    }
+
+    pub(super) fn most(&self) -> usize {
+        self.any.most() + self.hosts.as_ref().map_or(0, |hosts| hosts.most())
+    }
+}
+
+impl Hosts {
+    fn of(&mut self, host: &Host) -> &mut ByValue {
+        match host {
+            Host::Exactly(name) => self.exactly.entry(name.clone()).or_default(),
+            Host::Below(name) => self.below.entry(name.clone()).or_default(),
+        }
+    }
+
+    fn search<'a>(&'a self, host: &str, request: &Request<'_>, finder: &mut impl Finder<'a>) {
         if let Some(entries) = self.exactly.get(host) {
             entries.search(request, finder);
         }
@@ -40,7 +60,7 @@ impl ByHost {
         }
     }
 
-    pub(super) fn most(&self) -> usize {
+    fn most(&self) -> usize {
         let exactly = self.exactly.values().map(ByValue::most).max().unwrap_or(0);
         let chain = |name: &str| {
             let parents = above(name).filter_map(|name| self.below.get(name));
@@ -49,7 +69,7 @@ impl ByHost {
         let below = (self.below.iter())
             .map(|(name, entries)| entries.most() + chain(name))
             .max();
-        self.any.most() + exactly + below.unwrap_or(0)
+        exactly + below.unwrap_or(0)
     }
 }
 

@@ -11,7 +11,9 @@ use crate::request::Request;
 pub(crate) struct Family {
     id: Name,
     /// As it is matched.
-    when: Match,
+    when: Box<Match>,
+    /// Whether it says more than a path.
+    has_more_than_path: bool,
     /// By the names of their plans.
     for_plan: Vec<Rule>,
     for_others: Option<Rule>,
@@ -21,7 +23,8 @@ impl Family {
     pub(super) fn of(rule: Rule) -> Self {
         let mut family = Self {
             id: rule.id,
-            when: rule.when.clone(),
+            when: Box::default(),
+            has_more_than_path: true,
             for_plan: Vec::new(),
             for_others: None,
         };
@@ -72,12 +75,20 @@ impl Family {
             .binary_search_by(|rule| rule.plan_name().cmp(&Some(plan)))
     }
 
+    /// Sees to it that it is matched so.
     pub(super) fn ignore_case(&mut self, ignore: bool) {
         let when = self.rules().next().map(|rule| match ignore {
-            true => rule.when.ignoring_case(),
+            true => Box::new(rule.when.ignoring_case()),
             false => rule.when.clone(),
         });
         self.when = when.unwrap_or_default();
+        self.has_more_than_path = self.when.has_more_than_path();
+    }
+
+    /// Whether a request whose path fits meets it.
+    #[inline]
+    pub(super) fn fits_beside_path(&self, request: &Request<'_>) -> bool {
+        !self.has_more_than_path || self.when.fits_beside_path(request)
     }
 
     /// As they are matched.

@@ -1,0 +1,231 @@
+//! The trail itself: where violations are noted, and how it starts and ends.
+
+use std::hash::RandomState;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use super::backlog::Backlog;
+use super::fold::Violation;
+use super::shard::{Noted, Shard};
+use super::writer;
+use crate::database::Database;
+
+/// How much to hold, how often to write, how long to keep.
+#[derive(Clone, Debug)]
+pub struct TrailConfig {
+    /// The scope that rows are written under.
+    pub scope: String,
+    /// How often seconds that are over are collected for writing.
+    pub collect_every: Duration,
+    /// The most folds (a bucket in a second) that are held until then. A fold takes about 400 bytes, and at most 3 KB.
+    pub most_folds: usize,
+    /// The most rows that wait while the database is away.
+    pub most_backlog: usize,
+    /// The most rows that are written at once.
+    pub batch: usize,
+    /// How long to wait before writing again what could not be written.
+    pub retry_after: Duration,
+    /// How long to keep violations. None: for ever.
+    pub retention: Option<Duration>,
+    /// How often to look for those that are older.
+    pub sweep_every: Duration,
+    /// The most rows that are removed at once: nobody else waits longer than this takes.
+    pub sweep_at_most: u32,
+}
+
+impl Default for TrailConfig {
+    fn default() -> Self {
+        Self {
+            scope: crate::database::DEFAULT_SCOPE.to_owned(),
+            collect_every: Duration::from_secs(1),
+            most_folds: 32_768,
+            most_backlog: 100_000,
+            batch: 1_000,
+            retry_after: Duration::from_millis(500),
+            retention: Some(Duration::from_secs(30 * 86_400)),
+            sweep_every: Duration::from_secs(60),
+            sweep_at_most: 1_000,
+        }
+    }
+}
+
+/// What became of all violations so far. Once the trail is closed, `noted` is `written + lost`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrailStats {
+    /// Violations that were noted.
+    pub noted: u64,
+    /// Those of them that were one more of a fold that was there.
+    pub folded: u64,
+    /// Violations that are in the database.
+    pub written: u64,
+    /// The rows that they are there.
+    pub rows: u64,
+    /// Violations that found no room, or could not be written in time before the end.
+    pub lost: u64,
+    /// Folds that are held in memory.
+    pub held: usize,
+    /// Rows that wait to be written.
+    pub backlog: usize,
+    /// How often the database could not be written to or swept.
+    pub failures: u64,
+}
+
+/// Takes note of violations and has them written in the background.
+#[derive(Debug)]
+pub struct Trail {
+    shared: Arc<Shared>,
+    ending: watch::Sender<bool>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+const SHARDS: usize = 16;
+
+pub(super) struct Shared {
+    shards: [Mutex<Shard>; SHARDS],
+    hasher: RandomState,
+    pub(super) backlog: Mutex<Backlog>,
+    /// Something was put into the backlog.
+    pub(super) arrived: Notify,
+    pub(super) config: TrailConfig,
+    most_per_shard: usize,
+}
+
+impl Trail {
+    /// Starts to write what will be noted. Must be called within a tokio runtime.
+    #[must_use]
+    pub fn start(database: Database, config: TrailConfig) -> Self {
+        let shared = Arc::new(Shared {
+            shards: Default::default(),
+            hasher: RandomState::new(),
+            backlog: Mutex::default(),
+            arrived: Notify::new(),
+            most_per_shard: config.most_folds.div_ceil(SHARDS),
+            config,
+        });
+        let (ending, ended) = watch::channel(false);
+        let task = tokio::spawn(writer::run(Arc::clone(&shared), database, ended));
+        Self {
+            shared,
+            ending,
+            task: Mutex::new(Some(task)),
+        }
+    }
+
+    /// Takes note. Neither waits nor fails; memory for text is only used for the first of a bucket in a second.
+    pub fn note(&self, violation: &Violation<'_>) {
+        let Shared {
+            shards,
+            hasher,
+            most_per_shard,
+            ..
+        } = &*self.shared;
+        let second = violation.at_us().div_euclid(1_000_000);
+        let identity = violation.identity(second, hasher);
+        let shard = &shards[usize::from(identity.to_le_bytes()[4]) % SHARDS];
+        if shard.lock().count(second, identity, *most_per_shard) == Noted::New {
+            // Made while nobody waits for us.
+            let row = Box::new(violation.row());
+            shard.lock().insert(second, identity, row, *most_per_shard);
+        }
+    }
+
+    /// How many found no room, or could not be written in time before the end.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.stats().lost
+    }
+
+    /// What became of all so far.
+    #[must_use]
+    pub fn stats(&self) -> TrailStats {
+        // The backlog first: what is collected meanwhile may be missing, and never counts twice.
+        let mut stats = {
+            let backlog = self.shared.backlog.lock();
+            TrailStats {
+                written: backlog.written,
+                rows: backlog.rows,
+                lost: backlog.lost,
+                backlog: backlog.len(),
+                failures: backlog.failures,
+                ..TrailStats::default()
+            }
+        };
+        for shard in &self.shared.shards {
+            let shard = shard.lock();
+            stats.noted += shard.noted;
+            stats.folded += shard.folded;
+            stats.lost += shard.lost;
+            stats.held += shard.held();
+        }
+        stats
+    }
+
+    /// Writes what is left, and ends. What could not be written within this time is lost, and counted; so is what is
+    /// noted from now on.
+    pub async fn close(&self, within: Duration) -> TrailStats {
+        self.ending.send_replace(true);
+        let task = self.task.lock().take();
+        if let Some(mut task) = task
+            && tokio::time::timeout(within, &mut task).await.is_err()
+        {
+            task.abort();
+            // Nobody else may touch the backlog below.
+            let _ = task.await;
+        }
+        self.shared.collect_all();
+        self.shared.backlog.lock().give_up();
+        self.stats()
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.lock().take() {
+            task.abort();
+        }
+    }
+}
+
+impl Shared {
+    /// Moves the seconds that are over into the backlog.
+    pub(super) fn collect(&self, now: SystemTime) {
+        let since = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let now_us = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+        self.gather(|shard| shard.take_over(now_us));
+    }
+
+    /// Moves everything into the backlog; what is noted from now on is lost.
+    pub(super) fn collect_all(&self) {
+        self.gather(Shard::take_all);
+    }
+
+    fn gather(&self, take: impl Fn(&mut Shard) -> Vec<super::shard::Folds>) {
+        for shard in &self.shards {
+            let taken = take(&mut shard.lock());
+            let mut backlog = self.backlog.lock();
+            for row in taken
+                .into_iter()
+                .flat_map(std::collections::HashMap::into_values)
+            {
+                backlog.accept(*row, &self.config.scope, self.config.most_backlog);
+            }
+        }
+        if self.backlog.lock().len() > 0 {
+            self.arrived.notify_one();
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}

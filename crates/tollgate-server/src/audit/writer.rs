@@ -1,0 +1,126 @@
+//! The background of a trail: collects what is over, writes it, and sweeps what is old.
+//!
+//! Three loops side by side, as a database that hangs must not keep us from collecting. A batch that was under way when
+//! a loop is stopped is still in the backlog, and goes again.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+
+use super::trail::Shared;
+use crate::database::{Database, DatabaseError};
+
+/// Between two sweeps in a row, so that others get their turn.
+const BREATH: Duration = Duration::from_millis(10);
+
+/// Runs until it is told to end, and has written what was left then.
+pub(super) async fn run(shared: Arc<Shared>, database: Database, mut ended: watch::Receiver<bool>) {
+    let mut writer = Writer {
+        // Any number that nobody else has.
+        id: RandomState::new().hash_one(SystemTime::now()).cast_signed(),
+        database: &database,
+        shared: &shared,
+        ill: false,
+    };
+    tokio::select! {
+        () = collect(&shared) => {}
+        () = writer.write() => {}
+        () = sweep(&shared, &database) => {}
+        // An error: nobody is left to tell us.
+        _ = ended.wait_for(|ended| *ended) => {}
+    }
+    shared.collect_all();
+    writer.write_all().await;
+}
+
+async fn collect(shared: &Shared) {
+    let mut ticks =
+        tokio::time::interval(shared.config.collect_every.max(Duration::from_millis(1)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        shared.collect(SystemTime::now());
+    }
+}
+
+struct Writer<'a> {
+    id: i64,
+    database: &'a Database,
+    shared: &'a Shared,
+    ill: bool,
+}
+
+impl Writer<'_> {
+    async fn write(&mut self) {
+        loop {
+            self.write_all().await;
+            self.shared.arrived.notified().await;
+        }
+    }
+
+    /// Until nothing is left, however long that takes.
+    async fn write_all(&mut self) {
+        loop {
+            let batch = self.shared.backlog.lock().batch(self.shared.config.batch);
+            let Some(batch) = batch else { return };
+            match self.database.write_violations(self.id, &batch).await {
+                Ok(()) => {
+                    self.shared.backlog.lock().arrived();
+                    self.is_well();
+                }
+                Err(error) => {
+                    self.is_ill(&error);
+                    if error.is_bad_input() {
+                        self.shared.backlog.lock().refused();
+                    }
+                    tokio::time::sleep(self.shared.config.retry_after).await;
+                }
+            }
+        }
+    }
+
+    fn is_ill(&mut self, error: &DatabaseError) {
+        self.shared.backlog.lock().failures += 1;
+        if !std::mem::replace(&mut self.ill, true) {
+            tracing::warn!(%error, "cannot write the audit trail: violations wait, as far as there is room");
+        }
+    }
+
+    fn is_well(&mut self) {
+        if std::mem::take(&mut self.ill) {
+            tracing::info!("the audit trail is written again");
+        }
+    }
+}
+
+/// Removes what is older than the retention, a little at a time.
+async fn sweep(shared: &Shared, database: &Database) {
+    let config = &shared.config;
+    let Some(retention) = config.retention else {
+        return std::future::pending().await;
+    };
+    loop {
+        let before = SystemTime::now().checked_sub(retention);
+        let since = before.and_then(|before| before.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let before_us = i64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(0);
+        loop {
+            match database
+                .sweep_violations(before_us, config.sweep_at_most)
+                .await
+            {
+                Ok(removed) if removed >= u64::from(config.sweep_at_most.max(1)) => {
+                    tokio::time::sleep(BREATH).await;
+                }
+                Ok(_) => break,
+                Err(_) => {
+                    shared.backlog.lock().failures += 1;
+                    break;
+                }
+            }
+        }
+        tokio::time::sleep(config.sweep_every).await;
+    }
+}

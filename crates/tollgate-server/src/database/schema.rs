@@ -1,0 +1,77 @@
+//! Brings the tables up to date, step by step, each step whole or not at all.
+//!
+//! Programs that start at the same time wait for each other: SQLite has one writer at a time anyway, PostgreSQL has a
+//! lock that ends with the transaction.
+
+use sqlx::AssertSqlSafe;
+
+use super::{Database, DatabaseError, Pool, Stopped, on_pool};
+
+/// What a step does: in both kinds, then in one of them.
+struct Step {
+    shared: &'static str,
+    sqlite: &'static str,
+    postgres: &'static str,
+}
+
+/// In order; the first leads to version 1. What was released never changes: a further step does.
+const STEPS: [Step; 1] = [Step {
+    shared: include_str!("../../migrations/1.sql"),
+    sqlite: include_str!("../../migrations/1.sqlite.sql"),
+    postgres: include_str!("../../migrations/1.postgres.sql"),
+}];
+
+const SQLITE_NOW: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+const POSTGRES_NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+impl Database {
+    pub(super) async fn migrate(&self) -> Result<(), DatabaseError> {
+        let missing = |version: i64| {
+            let done = usize::try_from(version).unwrap_or(0);
+            STEPS.iter().zip(1_i64..).skip(done)
+        };
+        let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+        self.in_time("bring the tables up to date", async {
+            on_pool!(self, pool => {
+                let mut tx = pool.begin_with(self.begin_writing()).await?;
+                sqlx::raw_sql(self.wait_for_others()).execute(&mut *tx).await?;
+                let (version,) = sqlx::query_as::<_, (i64,)>("SELECT COALESCE(MAX(version), 0) FROM tollgate_schema")
+                    .fetch_one(&mut *tx)
+                    .await?;
+                if version > known {
+                    let database = self.address.shown().to_owned();
+                    return Err(Stopped::Said(DatabaseError::Newer { database, found: version, known }));
+                }
+                for (step, to) in missing(version) {
+                    // Our own text, from files of this crate.
+                    sqlx::raw_sql(AssertSqlSafe(self.statements(step))).execute(&mut *tx).await?;
+                    sqlx::query("INSERT INTO tollgate_schema (version) VALUES ($1)").bind(to).execute(&mut *tx).await?;
+                }
+                tx.commit().await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    fn wait_for_others(&self) -> &'static str {
+        match self.pool {
+            Pool::Sqlite(_) => {
+                "CREATE TABLE IF NOT EXISTS tollgate_schema (version BIGINT NOT NULL PRIMARY KEY)"
+            }
+            // The number means nothing, but "tollgate" in bytes.
+            Pool::Postgres(_) => {
+                "SELECT pg_advisory_xact_lock(8390043843661231205);
+                 CREATE TABLE IF NOT EXISTS tollgate_schema (version BIGINT NOT NULL PRIMARY KEY)"
+            }
+        }
+    }
+
+    fn statements(&self, step: &Step) -> String {
+        let (now, own) = match self.pool {
+            Pool::Sqlite(_) => (SQLITE_NOW, step.sqlite),
+            Pool::Postgres(_) => (POSTGRES_NOW, step.postgres),
+        };
+        format!("{}\n{own}", step.shared.replace("{now_us}", now))
+    }
+}
