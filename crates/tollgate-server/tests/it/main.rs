@@ -7,6 +7,10 @@
 )]
 
 mod chart;
+mod config;
+mod config_check;
+mod config_mistakes;
+mod config_random;
 mod csv;
 mod figures;
 mod program;
