@@ -2,12 +2,16 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     reason = "all of this is test code, helpers included"
 )]
 
 mod chart;
 mod csv;
+mod database;
+mod database_watch;
 mod figures;
+mod postgres_server;
 mod program;
 mod refusals;
