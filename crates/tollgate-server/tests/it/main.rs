@@ -7,6 +7,7 @@
     reason = "all of this is test code, helpers included"
 )]
 
+mod audit;
 mod chart;
 mod csv;
 mod database;
