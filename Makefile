@@ -6,7 +6,7 @@ SHELL := bash
 NEEDS := cc:gcc redis-server:redis-server redis-sentinel:redis-sentinel
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run test check needs programs fmt soak faults bench-engine bench-redis clean
+.PHONY: help run test check needs programs fmt soak faults bench-engine bench-rules bench-redis clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -61,6 +61,9 @@ faults: needs ## every fault of Redis, one after the other: how long callers wai
 
 bench-engine: programs ## checks per second beside governor, in one run (about a minute)
 	cargo bench --package tollgate --bench engine
+
+bench-rules: programs ## a decision with 10,000 rules beside one with 10, in one run (about a minute)
+	cargo bench --package tollgate --bench rules
 
 bench-redis: programs ## checks in Redis beside the usual script, in one run on a server of its own (about two minutes)
 	cargo bench --package tollgate --features redis --bench redis

@@ -22,6 +22,48 @@ pub(crate) enum Command {
     /// Run the five algorithms over the same arrivals and compare what each lets through.
     #[command(long_about = SIMULATE_ABOUT, after_help = SIMULATE_EXAMPLES)]
     Simulate(SimulateArgs),
+
+    /// Say everything that is wrong with a configuration, and what is surely not meant.
+    #[command(after_help = CHECK_CONFIG_EXAMPLES)]
+    CheckConfig(CheckConfigArgs),
+
+    /// Write a configuration to begin with, complete and explained.
+    Init(InitArgs),
+}
+
+/// Where the configuration is, unless somebody says otherwise.
+const CONFIG_FILE: &str = "tollgate.yaml";
+
+const CHECK_CONFIG_EXAMPLES: &str = "\
+Variables such as ${TOLLGATE_ADMIN_TOKEN} are taken from the environment, so set them as for the real start. Nothing is \
+connected to.
+
+Exit codes: 0 fine (warnings allowed), 1 the file could not be read, 2 something is wrong.";
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckConfigArgs {
+    /// The configuration; "-" reads stdin.
+    #[arg(default_value = CONFIG_FILE)]
+    pub(crate) file: PathBuf,
+
+    /// Print one JSON document with all problems instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Take warnings for errors.
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InitArgs {
+    /// The file to write.
+    #[arg(default_value = CONFIG_FILE)]
+    pub(crate) file: PathBuf,
+
+    /// Overwrite the file if it is there.
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 const SIMULATE_ABOUT: &str = "\

@@ -6,6 +6,8 @@
 pub mod audit;
 mod cli;
 mod commands;
+pub mod config;
+pub mod document;
 pub mod database;
 mod simulate;
 
@@ -15,7 +17,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use cli::{Cli, Command};
-use commands::Failure;
+use commands::{Failure, check_config, init};
 
 /// Runs the program with the arguments of this process.
 #[must_use]
@@ -33,5 +35,7 @@ pub fn main() -> ExitCode {
 fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Simulate(args) => Ok(simulate::simulate(args, &mut io::stdout().lock())?),
+        Command::CheckConfig(args) => check_config::check_config(args),
+        Command::Init(args) => init::init(args, &mut io::stdout().lock()),
     }
 }

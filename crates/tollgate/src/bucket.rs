@@ -134,3 +134,67 @@ impl<'a> Bucket<'a> {
         })
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Pieces that run into each other if they are joined without care.
+    const PIECES: [&str; 16] = [
+        "a", "b", "ab", "", ":", "{", "}", "%", "_", "a_b", "\0", "\n", "client", "ip:1", "#", "é",
+    ];
+
+    /// Hands out so many buckets, no two of which are the same: different rules, different dimensions, different values.
+    pub(crate) fn different_buckets(count: usize, mut each: impl FnMut(&Bucket<'_>)) {
+        let mut seen = HashSet::new();
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = move |below: usize| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (usize::try_from(state >> 33).unwrap()) % below
+        };
+        let names: Vec<Name> = (0..40)
+            .map(|i| Name::new(&format!("rule-{i}")).unwrap())
+            .collect();
+        let (x, y) = (Name::new("x").unwrap(), Name::new("x:y").unwrap());
+        let dimensions = [
+            Dimension::Client,
+            Dimension::Attribute(x),
+            Dimension::Attribute(y),
+            Dimension::Route,
+            Dimension::Method,
+            Dimension::Plan,
+        ];
+        while seen.len() < count {
+            let rule = names[next(names.len())];
+            let mut per = vec![dimensions[next(3)]];
+            per.extend((0..next(3)).map(|_| dimensions[next(6)]));
+            // Most are told apart by the subject, as in life; what follows it are a few words.
+            let mut word = |pieces: usize| -> Option<String> {
+                (next(9) > 0).then(|| (0..pieces).map(|_| PIECES[next(16)]).collect())
+            };
+            let values: [Option<String>; 6] =
+                [word(6), word(6), word(6), word(1), word(1), word(1)];
+            let mut request = Request::new();
+            for (dimension, value) in dimensions.iter().zip(&values) {
+                let Some(value) = value else { continue };
+                request = match dimension {
+                    Dimension::Client => request.client(value),
+                    Dimension::Route => request.route(value),
+                    Dimension::Method => request.method(value),
+                    Dimension::Plan => request.plan(value),
+                    Dimension::Attribute(name) => request.attribute(*name, value),
+                    Dimension::Ip | Dimension::Key => request,
+                };
+            }
+            let said: Vec<Option<String>> = (per.iter())
+                .map(|dimension| dimensions.iter().position(|known| known == dimension))
+                .map(|place| values[place.unwrap()].clone())
+                .collect();
+            if seen.insert((rule, per.clone(), said)) {
+                each(&Bucket::new(rule, &per, &request));
+            }
+        }
+    }
+}

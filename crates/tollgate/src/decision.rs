@@ -17,11 +17,13 @@ pub struct Decision {
     at_us: u64,
     tiers: Tiers,
     /// Index of the tier that bound the decision; past the end when no rule applied.
-    bound: u32,
+    bound: u8,
     source: Source,
+    generation: u64,
 }
 
-const NO_TIER: u32 = u32::MAX;
+/// Past any tier: a request meets 255 at the most.
+const NO_TIER: u8 = u8::MAX;
 
 /// Most requests meet one tier; those need no memory of their own.
 #[derive(Clone, Debug, PartialEq)]
@@ -211,7 +213,15 @@ impl Decision {
             tiers: Tiers::One([Tier::new(charge, outcome)]),
             bound: if charge.shadow { NO_TIER } else { 0 },
             source: Source::Store,
+            generation: 0,
         }
+    }
+
+    /// By this generation of the rules.
+    #[inline(always)]
+    pub(crate) fn by(mut self, generation: u64) -> Self {
+        self.generation = generation;
+        self
     }
 
     /// The decision on a request with any number of tiers.
@@ -226,6 +236,7 @@ impl Decision {
             bound: bound.map_or(NO_TIER, |(index, _)| index),
             tiers: Tiers::Many(tiers),
             source,
+            generation: 0,
         }
     }
 
@@ -268,7 +279,7 @@ impl Decision {
     /// The tier that bound the decision; `None` when no rule applied, or only shadows did.
     #[must_use]
     pub fn tier(&self) -> Option<&Tier> {
-        self.tiers().get(self.bound as usize)
+        self.tiers().get(usize::from(self.bound))
     }
 
     /// All tiers, in the order of the rules, shadows included. Of a denial that was [remembered](Source::Remembered), only the
@@ -303,6 +314,12 @@ impl Decision {
     #[must_use]
     pub fn at(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_micros(self.at_us)
+    }
+
+    /// Which [generation](crate::RuleSet::generation) of the rules decided; 0 for a check by key, and for rules that have no number.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Where the decision came from.

@@ -24,6 +24,7 @@ mod limit;
 mod limiter;
 mod name;
 mod nearest;
+mod path;
 mod request;
 mod rule;
 pub mod store;
@@ -42,6 +43,10 @@ pub use limit::{Algorithm, Limit, LimitError, Rate};
 pub use limiter::{BreakerConfig, Instances, SharedConfig, SharedStats};
 pub use limiter::{Limiter, LocalLimiter, StoreError};
 pub use name::{Name, NameError};
+pub use path::{EncodedSlash, Path, PathError, PathRules, Pattern, PatternError};
 pub use request::Request;
-pub use rule::{Mode, OnFailure, Rule, RuleSet, RuleSetError};
+pub use rule::{
+    Cost, Explanation, Match, MatchError, Mismatch, Mode, OnFailure, Rule, RuleSet, RuleSetError,
+    Standing,
+};
 pub use usage::{Usage, WhichBucket};

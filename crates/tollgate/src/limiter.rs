@@ -21,15 +21,17 @@ pub use local::LocalLimiter;
 #[cfg(feature = "redis")]
 pub use shared::{SharedConfig, SharedStats};
 
+use std::sync::Arc;
+
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::request::Request;
-use crate::rule::{Rule, RuleSetError};
+use crate::rule::{Rule, RuleSet, RuleSetError};
 use crate::store::{MemoryConfig, MemoryStats};
 use crate::usage::Usage;
 
 #[cfg(feature = "redis")]
-use crate::{bucket::Bucket, rule::RuleSet, store::RedisStore};
+use crate::{bucket::Bucket, store::RedisStore};
 #[cfg(feature = "redis")]
 use local::key_charge;
 #[cfg(feature = "redis")]
@@ -114,15 +116,39 @@ impl Limiter {
     /// # Errors
     /// When the rules do not fit together.
     pub fn with_rules(self, rules: impl IntoIterator<Item = Rule>) -> Result<Self, RuleSetError> {
-        let home = match self.home {
-            Home::Here(local) => Home::Here(Box::new(local.with_rules(rules)?)),
+        self.set_rules(RuleSet::new(rules)?);
+        Ok(self)
+    }
+
+    /// Decides by these rules from now on. Each decision is by one set as a whole, the old or the new one; what was used stays used.
+    ///
+    /// ```
+    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Dimension, Limiter, Rule, RuleSet};
+    ///
+    /// let limiter = Limiter::in_memory();
+    /// let slower = Rule::new("client", "5/s burst 10".parse()?)?.per([Dimension::Client]);
+    /// limiter.set_rules(RuleSet::new([slower])?.with_generation(2));
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    pub fn set_rules(&self, rules: impl Into<Arc<RuleSet>>) {
+        match &self.home {
+            Home::Here(local) => local.set_rules(rules),
             #[cfg(feature = "redis")]
-            Home::Shared(mut shared) => {
-                shared.set_rules(RuleSet::new(rules)?);
-                Home::Shared(shared)
-            }
-        };
-        Ok(Self { home })
+            Home::Shared(shared) => shared.rules().store(rules.into()),
+        }
+    }
+
+    /// The rules by which it decides.
+    #[must_use]
+    pub fn rules(&self) -> Arc<RuleSet> {
+        match &self.home {
+            Home::Here(local) => local.rules(),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => shared.rules().load_full(),
+        }
     }
 
     /// Takes `cost` from the bucket of `key`, which holds `limit`. A cost of 0 looks without taking.
@@ -142,7 +168,19 @@ impl Limiter {
         match &self.home {
             Home::Here(local) => local.decide(request),
             #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.decide(request, true).await,
+            Home::Shared(shared) => {
+                let rules = shared.rules().load_full();
+                shared.decide(&rules, request, true).await
+            }
+        }
+    }
+
+    /// Decides by these rules, whatever its own are: for who keeps rules together with something else that belongs to them.
+    pub async fn decide_by(&self, rules: &RuleSet, request: &Request<'_>) -> Decision {
+        match &self.home {
+            Home::Here(local) => local.decide_by(rules, request),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => shared.decide(rules, request, true).await,
         }
     }
 
@@ -151,7 +189,19 @@ impl Limiter {
         match &self.home {
             Home::Here(local) => local.peek(request),
             #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.decide(request, false).await,
+            Home::Shared(shared) => {
+                let rules = shared.rules().load_full();
+                shared.decide(&rules, request, false).await
+            }
+        }
+    }
+
+    /// Says what [`decide_by`](Self::decide_by) would, and takes nothing.
+    pub async fn peek_by(&self, rules: &RuleSet, request: &Request<'_>) -> Decision {
+        match &self.home {
+            Home::Here(local) => local.peek_by(rules, request),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => shared.decide(rules, request, false).await,
         }
     }
 
@@ -234,8 +284,7 @@ impl Limiter {
             Home::Here(local) => local.reset(request),
             #[cfg(feature = "redis")]
             Home::Shared(shared) => {
-                let charges = shared.charges_of(request);
-                shared.reset(&charges).await.map_err(StoreError::new)?;
+                shared.reset(request).await.map_err(StoreError::new)?;
             }
         }
         Ok(())

@@ -1,11 +1,13 @@
 //! A request as rules see it.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use crate::bucket::Dimension;
 #[cfg(feature = "redis")]
 use crate::bucket::Part;
 use crate::name::Name;
+use crate::path::Path;
 
 /// Who asks for what: the view of a request that rules are matched against.
 ///
@@ -27,9 +29,11 @@ pub struct Request<'a> {
     plan: Option<&'a str>,
     route: Option<&'a str>,
     method: Option<&'a str>,
+    host: Option<Cow<'a, str>>,
+    path: Option<&'a Path<'a>>,
     ip: Option<IpOctets>,
     attributes: Vec<(Name, &'a str)>,
-    cost: u64,
+    cost: Option<u64>,
 }
 
 /// An address as bytes, of which 4 or 16 count.
@@ -40,7 +44,7 @@ struct IpOctets {
 }
 
 impl<'a> Request<'a> {
-    /// A request that says nothing, at a cost of 1.
+    /// A request that says nothing.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -48,9 +52,11 @@ impl<'a> Request<'a> {
             plan: None,
             route: None,
             method: None,
+            host: None,
+            path: None,
             ip: None,
             attributes: Vec::new(),
-            cost: 1,
+            cost: None,
         }
     }
 
@@ -68,7 +74,8 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// The endpoint, as a pattern rather than a path.
+    /// The endpoint, as a pattern rather than a path. If it is not said, it is the pattern of the [path](Self::path) that says
+    /// most, of all that the rules know.
     #[must_use]
     pub fn route(mut self, route: &'a str) -> Self {
         self.route = Some(route);
@@ -79,6 +86,25 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn method(mut self, method: &'a str) -> Self {
         self.method = Some(method);
+        self
+    }
+
+    /// The host it is for. Its port and case do not matter.
+    #[must_use]
+    pub fn host(mut self, host: &'a str) -> Self {
+        let host = normal_host(host);
+        let is_small = !host.bytes().any(|byte| byte.is_ascii_uppercase());
+        self.host = Some(match is_small {
+            true => host.into(),
+            false => host.to_ascii_lowercase().into(),
+        });
+        self
+    }
+
+    /// What it asks for, normalised by the [`PathRules`](crate::PathRules) of the rules.
+    #[must_use]
+    pub fn path(mut self, path: &'a Path<'a>) -> Self {
+        self.path = Some(path);
         self
     }
 
@@ -107,15 +133,47 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// How many tokens it takes. 0 looks without charging.
+    /// How many tokens it takes, whatever the rules' costs say. 0 looks without charging.
     #[must_use]
     pub fn cost(mut self, cost: u64) -> Self {
-        self.cost = cost;
+        self.cost = Some(cost);
         self
     }
 
+    /// If nobody said a cost, it is 1.
     pub(crate) fn tokens(&self) -> u64 {
-        self.cost
+        self.cost.unwrap_or(1)
+    }
+
+    pub(crate) fn says_cost(&self) -> bool {
+        self.cost.is_some()
+    }
+
+    pub(crate) fn says_route(&self) -> bool {
+        self.route.is_some()
+    }
+
+    pub(crate) fn route_name(&self) -> Option<&'a str> {
+        self.route
+    }
+
+    pub(crate) fn method_name(&self) -> Option<&str> {
+        self.method
+    }
+
+    pub(crate) fn host_name(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
+    pub(crate) fn path_view(&self) -> Option<&Path<'a>> {
+        self.path
+    }
+
+    pub(crate) fn attribute_value(&self, name: Name) -> Option<&'a str> {
+        let mut known = self.attributes.iter();
+        known
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| *value)
     }
 
     pub(crate) fn plan_name(&self) -> Option<&str> {
@@ -148,14 +206,20 @@ impl<'a> Request<'a> {
             Dimension::Route => self.route.map(str::as_bytes),
             Dimension::Method => self.method.map(str::as_bytes),
             Dimension::Ip => self.ip.as_ref().map(|ip| &ip.bytes[..ip.len]),
-            Dimension::Attribute(name) => self
-                .attributes
-                .iter()
-                .find(|(known, _)| *known == name)
-                .map(|(_, value)| value.as_bytes()),
+            Dimension::Attribute(name) => self.attribute_value(name).map(str::as_bytes),
             Dimension::Key => None,
         }
     }
+}
+
+/// A host without its port, and without the dot at its end.
+pub(crate) fn normal_host(host: &str) -> &str {
+    let name = match host.rsplit_once(':') {
+        // Not the last part of an address in brackets.
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    name.strip_suffix('.').unwrap_or(name)
 }
 
 impl Default for Request<'_> {

@@ -1,13 +1,21 @@
 //! Which limits a request meets. Knows requests and limits, never a store.
 
+mod cost;
+mod explanation;
+mod index;
+mod matching;
 mod set;
 
 use std::fmt;
 
 use smallvec::SmallVec;
 
+pub use cost::Cost;
+pub use explanation::{Explanation, Standing};
+pub use matching::{Match, MatchError, Mismatch};
 #[cfg(feature = "redis")]
 pub(crate) use set::Family;
+pub(crate) use set::Met;
 pub use set::{RuleSet, RuleSetError};
 
 use crate::bucket::{Bucket, Dimension};
@@ -28,6 +36,8 @@ use crate::request::Request;
 pub struct Rule {
     id: Name,
     limit: Limit,
+    /// Apart, as most of it is not looked at when it is decided.
+    when: Box<Match>,
     per: SmallVec<[Dimension; 2]>,
     plan: Option<Box<str>>,
     mode: Mode,
@@ -87,11 +97,19 @@ impl Rule {
         Ok(Self {
             id: Name::new(id)?,
             limit,
+            when: Box::default(),
             per: SmallVec::new(),
             plan: None,
             mode: Mode::Enforce,
             on_failure: OnFailure::Local,
         })
+    }
+
+    /// Only for requests that look like this.
+    #[must_use]
+    pub fn when(mut self, when: Match) -> Self {
+        self.when = Box::new(when);
+        self
     }
 
     /// Counts by these: each combination of values gets a bucket of its own. The first is the subject.
@@ -125,9 +143,28 @@ impl Rule {
         self
     }
 
-    #[cfg(feature = "redis")]
-    pub(crate) fn policy(&self) -> OnFailure {
+    /// What it does while the store cannot be asked.
+    #[must_use]
+    pub fn policy(&self) -> OnFailure {
         self.on_failure
+    }
+
+    /// For which requests.
+    #[must_use]
+    pub fn conditions(&self) -> &Match {
+        &self.when
+    }
+
+    /// What it counts by, the subject first.
+    #[must_use]
+    pub fn dimensions(&self) -> &[Dimension] {
+        &self.per
+    }
+
+    /// The plan it is for, if it is for one.
+    #[must_use]
+    pub fn plan_name(&self) -> Option<&str> {
+        self.plan.as_deref()
     }
 
     /// The rule's id.
@@ -172,11 +209,6 @@ impl Rule {
     #[cfg(feature = "redis")]
     pub(crate) fn counts_by_plan(&self) -> bool {
         self.per.contains(&Dimension::Plan)
-    }
-
-    #[cfg(feature = "redis")]
-    pub(crate) fn plan_name(&self) -> Option<&str> {
-        self.plan.as_deref()
     }
 
     /// The bucket this request meets here.

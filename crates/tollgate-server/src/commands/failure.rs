@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     Unavailable(String),
     /// What was asked for, or a file, makes no sense: exit code 2.
     BadInput(String),
+    /// As bad input, when the command has said itself what is wrong.
+    AlreadySaid,
     /// Whoever read the output has seen enough (`| head`): no failure.
     ClosedPipe,
 }
@@ -24,7 +26,7 @@ impl Failure {
         match self {
             Self::ClosedPipe => 0,
             Self::Unavailable(_) => 1,
-            Self::BadInput(_) => 2,
+            Self::BadInput(_) | Self::AlreadySaid => 2,
         }
     }
 
@@ -32,7 +34,7 @@ impl Failure {
     pub(crate) fn message(&self) -> Option<&str> {
         match self {
             Self::Unavailable(text) | Self::BadInput(text) => Some(text),
-            Self::ClosedPipe => None,
+            Self::AlreadySaid | Self::ClosedPipe => None,
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::decision::Tier;
 use crate::request::Request;
-use crate::rule::{Rule, RuleSet};
+use crate::rule::{Met, Rule, RuleSet};
 use crate::store::{Charge, MemoryStore, Outcome};
 use crate::usage::{Usage, WhichBucket};
 
@@ -21,8 +21,9 @@ use {
 const MOST_AT_ONCE: usize = 255;
 
 /// The rules that count for somebody whom the request names, or for everybody.
-fn asked<'a>(rules: &'a RuleSet, request: &Request<'_>) -> impl Iterator<Item = &'a Rule> {
-    (rules.matching(request)).filter(|rule| rule.has_subject_in(request))
+fn asked<'a>(met: &'a Met<'_>) -> impl Iterator<Item = &'a Rule> {
+    let rules = met.rules().iter().copied();
+    rules.filter(|rule| rule.has_subject_in(met.request()))
 }
 
 /// A bucket, to be looked at.
@@ -44,9 +45,10 @@ pub(super) fn inspect_memory(
     rules: &RuleSet,
     request: &Request<'_>,
 ) -> Vec<Usage> {
-    let (rules, charges): (Vec<&Rule>, Vec<Charge<'_>>) = asked(rules, request)
-        .map(|rule| (rule, look(rule, request)))
-        .unzip();
+    let met = rules.meet(request);
+    let request = met.request();
+    let (rules, charges): (Vec<&Rule>, Vec<Charge<'_>>) =
+        asked(&met).map(|rule| (rule, look(rule, request))).unzip();
     let tier = |charge| Tier::new(charge, Outcome::NONE);
     let mut tiers: Vec<Tier> = charges.iter().map(tier).collect();
     store.visit_all(&charges, &mut tiers, false);
@@ -72,7 +74,9 @@ pub(super) async fn inspect_store(
     rules: &RuleSet,
     request: &Request<'_>,
 ) -> Result<Vec<Usage>, RedisError> {
-    let mut sights: Vec<Sight<'_>> = asked(rules, request)
+    let met = rules.meet(request);
+    let request = met.request();
+    let mut sights: Vec<Sight<'_>> = asked(&met)
         .map(|rule| Sight {
             rule,
             address: store.address(&rule.bucket(request)),
@@ -141,7 +145,7 @@ fn rule_of<'a>(
     }
     if !family.rules().any(Rule::counts_by_plan) {
         // Whatever its plan, a client has one bucket.
-        return family.matching(request);
+        return family.figures(request);
     }
     // Each plan has buckets of its own: it is the one whose bucket this is.
     family.rules().find(|rule| {

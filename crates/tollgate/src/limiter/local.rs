@@ -1,5 +1,8 @@
 //! Rules and this process's memory together: answers at once.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
 use super::inspection::inspect_memory;
@@ -7,7 +10,7 @@ use crate::bucket::Bucket;
 use crate::decision::{Decision, Source, Tier, TierList};
 use crate::limit::Limit;
 use crate::request::Request;
-use crate::rule::{Rule, RuleSet, RuleSetError};
+use crate::rule::{Met, Rule, RuleSet, RuleSetError};
 use crate::store::{Charge, MemoryConfig, MemoryStats, MemoryStore, Outcome, Refund};
 use crate::usage::Usage;
 
@@ -39,7 +42,7 @@ use crate::usage::Usage;
 #[derive(Debug, Default)]
 pub struct LocalLimiter {
     store: MemoryStore,
-    rules: RuleSet,
+    rules: ArcSwap<RuleSet>,
 }
 
 pub(super) type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
@@ -56,7 +59,7 @@ impl LocalLimiter {
     pub fn with(config: MemoryConfig) -> Self {
         Self {
             store: MemoryStore::with(config),
-            rules: RuleSet::default(),
+            rules: ArcSwap::default(),
         }
     }
 
@@ -64,12 +67,20 @@ impl LocalLimiter {
     ///
     /// # Errors
     /// When the rules do not fit together.
-    pub fn with_rules(
-        mut self,
-        rules: impl IntoIterator<Item = Rule>,
-    ) -> Result<Self, RuleSetError> {
-        self.rules = RuleSet::new(rules)?;
+    pub fn with_rules(self, rules: impl IntoIterator<Item = Rule>) -> Result<Self, RuleSetError> {
+        self.set_rules(RuleSet::new(rules)?);
         Ok(self)
+    }
+
+    /// Decides by these rules from now on. Each decision is by one set as a whole, the old or the new one; what was used stays used.
+    pub fn set_rules(&self, rules: impl Into<Arc<RuleSet>>) {
+        self.rules.store(rules.into());
+    }
+
+    /// The rules by which it decides.
+    #[must_use]
+    pub fn rules(&self) -> Arc<RuleSet> {
+        self.rules.load_full()
     }
 
     /// Takes `cost` from the bucket of `key`, which holds `limit`. A cost of 0 looks without taking.
@@ -82,19 +93,33 @@ impl LocalLimiter {
 
     /// Takes a request's cost from the buckets of all rules it meets, or from none.
     pub fn decide(&self, request: &Request<'_>) -> Decision {
+        self.decide_by(&self.rules.load(), request)
+    }
+
+    /// Decides by these rules, whatever its own are: for who keeps rules together with something else that belongs to them.
+    pub fn decide_by(&self, rules: &RuleSet, request: &Request<'_>) -> Decision {
+        let met = rules.meet(request);
         let mut charges = Charges::new();
-        for rule in self.rules.matching(request) {
-            charges.push(charge(rule, request));
+        for rule in met.rules() {
+            charges.push(charge(rule, met.request()));
         }
-        match charges.as_slice() {
+        let decision = match charges.as_slice() {
             [charge] => self.take_one(charge),
             charges => self.visit_all(charges, true),
-        }
+        };
+        decision.by(rules.generation())
     }
 
     /// Says what [`decide`](Self::decide) would, and takes nothing.
     pub fn peek(&self, request: &Request<'_>) -> Decision {
-        self.visit_all(&self.charges(request), false)
+        self.peek_by(&self.rules.load(), request)
+    }
+
+    /// Says what [`decide_by`](Self::decide_by) would, and takes nothing.
+    pub fn peek_by(&self, rules: &RuleSet, request: &Request<'_>) -> Decision {
+        let met = rules.meet(request);
+        let decision = self.visit_all(&charges(&met), false);
+        decision.by(rules.generation())
     }
 
     /// Says what was used by those whom the request names, and changes nothing: of each rule that counts for one of them or for
@@ -113,7 +138,7 @@ impl LocalLimiter {
     /// ```
     #[must_use]
     pub fn inspect(&self, request: &Request<'_>) -> Vec<Usage> {
-        inspect_memory(&self.store, &self.rules, request)
+        inspect_memory(&self.store, &self.rules.load(), request)
     }
 
     /// Gives back what a decision took, as far as it still counts: a caller who has gone frees its place. What took
@@ -125,7 +150,7 @@ impl LocalLimiter {
         reason = "so that nothing is given back twice"
     )]
     pub fn refund(&self, request: &Request<'_>, decision: Decision) {
-        self.give_back(&self.charges(request), &decision);
+        self.give_back(&charges(&self.rules.load().meet(request)), &decision);
     }
 
     /// Gives back what an allowed [`check`](Self::check) took.
@@ -140,7 +165,7 @@ impl LocalLimiter {
 
     /// Forgets what was used in all buckets this request meets, those it shares with others included.
     pub fn reset(&self, request: &Request<'_>) {
-        for charge in self.charges(request) {
+        for charge in charges(&self.rules.load().meet(request)) {
             self.store.reset_one(&charge.bucket);
         }
     }
@@ -184,12 +209,11 @@ impl LocalLimiter {
             }
         }
     }
+}
 
-    fn charges<'a>(&'a self, request: &'a Request<'_>) -> Charges<'a> {
-        (self.rules.matching(request))
-            .map(|rule| charge(rule, request))
-            .collect()
-    }
+pub(super) fn charges<'a>(met: &'a Met<'_>) -> Charges<'a> {
+    let rules = met.rules().iter();
+    rules.map(|rule| charge(rule, met.request())).collect()
 }
 
 pub(super) fn charge<'a>(rule: &'a Rule, request: &'a Request<'_>) -> Charge<'a> {

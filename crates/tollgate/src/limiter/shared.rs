@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
+use smallvec::SmallVec;
+
 use super::breaker::{Breaker, BreakerConfig, Change};
 use super::denials::Denials;
 use super::heartbeat::Heartbeat;
 use super::inspection::inspect_store;
 use super::instances::{Count, Instances};
-use super::local::{Charges, charge};
+use super::local::charges;
 use crate::bucket::Bucket;
 use crate::decision::{Decision, Source, Tier, TierList};
 use crate::limit::Limit;
@@ -69,7 +72,7 @@ const PASSING: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct SharedLimiter {
     store: RedisStore,
-    rules: RuleSet,
+    rules: ArcSwap<RuleSet>,
     instances: Arc<Count>,
     /// If they are counted.
     heartbeat: Option<Heartbeat>,
@@ -99,7 +102,7 @@ impl SharedLimiter {
         };
         Self {
             store,
-            rules: RuleSet::default(),
+            rules: ArcSwap::default(),
             instances,
             heartbeat,
             breaker: Breaker::new(config.breaker),
@@ -111,8 +114,8 @@ impl SharedLimiter {
         }
     }
 
-    pub(super) fn set_rules(&mut self, rules: RuleSet) {
-        self.rules = rules;
+    pub(super) fn rules(&self) -> &ArcSwap<RuleSet> {
+        &self.rules
     }
 
     pub(super) fn stats(&self) -> SharedStats {
@@ -126,9 +129,17 @@ impl SharedLimiter {
         }
     }
 
-    pub(super) async fn decide(&self, request: &Request<'_>, charging: bool) -> Decision {
-        let (charges, policies) = self.charges(request);
-        self.visit(&charges, &policies, charging).await
+    pub(super) async fn decide(
+        &self,
+        rules: &RuleSet,
+        request: &Request<'_>,
+        charging: bool,
+    ) -> Decision {
+        let met = rules.meet(request);
+        let policies: SmallVec<[OnFailure; 4]> =
+            met.rules().iter().map(|rule| rule.policy()).collect();
+        let decision = self.visit(&charges(&met), &policies, charging).await;
+        decision.by(rules.generation())
     }
 
     pub(super) async fn check(&self, charge: &Charge<'_>) -> Decision {
@@ -137,8 +148,9 @@ impl SharedLimiter {
     }
 
     pub(super) async fn refund(&self, request: &Request<'_>, decision: &Decision) {
-        let (charges, _) = self.charges(request);
-        self.give_back(&charges, decision).await;
+        let rules = self.rules.load_full();
+        let met = rules.meet(request);
+        self.give_back(&charges(&met), decision).await;
     }
 
     /// What was decided without the store is given back to this process's own buckets.
@@ -181,12 +193,13 @@ impl SharedLimiter {
 
     /// What was used, as the store knows it.
     pub(super) async fn inspect(&self, request: &Request<'_>) -> Result<Vec<Usage>, RedisError> {
-        inspect_store(&self.store, &self.rules, request).await
+        inspect_store(&self.store, &self.rules.load_full(), request).await
     }
 
     /// Forgets what was used. What cannot be reached cannot be forgotten: then this is an error.
-    pub(super) async fn reset(&self, charges: &[Charge<'_>]) -> Result<(), RedisError> {
-        for charge in charges {
+    pub(super) async fn reset(&self, request: &Request<'_>) -> Result<(), RedisError> {
+        let rules = self.rules.load_full();
+        for charge in charges(&rules.meet(request)) {
             self.reset_bucket(&charge.bucket).await?;
         }
         Ok(())
@@ -198,19 +211,6 @@ impl SharedLimiter {
         // After the store did: somebody may have been denied in between.
         self.denials.forget(bucket);
         done
-    }
-
-    pub(super) fn charges_of<'a>(&'a self, request: &'a Request<'_>) -> Charges<'a> {
-        self.charges(request).0
-    }
-
-    fn charges<'a>(
-        &'a self,
-        request: &'a Request<'_>,
-    ) -> (Charges<'a>, smallvec::SmallVec<[OnFailure; 4]>) {
-        (self.rules.matching(request))
-            .map(|rule| (charge(rule, request), rule.policy()))
-            .unzip()
     }
 
     async fn visit(

@@ -1,161 +1,316 @@
 //! All rules, checked together.
 
-use std::fmt;
+mod error;
+mod family;
 
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+pub use error::RuleSetError;
+pub(crate) use family::Family;
+
+use super::cost::Cost;
+use super::explanation::{Explanation, Standing};
+use super::index::{Finder, Index};
+use super::matching::Match;
 use super::{Mode, Rule};
 use crate::bucket::Dimension;
 use crate::name::Name;
+use crate::path::{PathRules, Pattern};
 use crate::request::Request;
 
 /// The most tiers of one request.
 const MOST_TIERS: usize = 255;
 
-/// Rules that fit together.
+/// Rules that fit together, and what they need to know of requests: costs, names of endpoints, how paths are read.
 ///
 /// Rules of one id are one rule with figures per plan: a request meets the one of its plan, or else the one without
 /// a plan. Every id that applies, applies.
+///
+/// ```
+/// use tollgate::{Cost, Dimension, Match, Rule, RuleSet};
+///
+/// let rules = RuleSet::new([
+///     Rule::new("client", "10/s burst 50".parse()?)?.per([Dimension::Client]),
+///     Rule::new("charges", "600 per 1m sliding_counter".parse()?)?
+///         .when(Match::new().methods(["POST"])?.path("/v1/charges/{*rest}".parse()?))
+///         .per([Dimension::Client, Dimension::Route]),
+/// ])?
+/// .with_costs([Cost::new(Match::new().path("/reports/{id}".parse()?), 10)]);
+/// # let _ = rules;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     /// In the order in which the ids were first said.
     families: Vec<Family>,
+    /// Left out, and still worth a word to whoever asks.
+    off: Vec<Name>,
+    costs: Vec<Cost>,
+    routes: Vec<Pattern>,
+    paths: PathRules,
+    /// The families by their places, then the costs.
+    index: Index,
+    /// Whether every request meets every family, as far as their conditions go.
+    is_unconditional: bool,
+    attribute_names: Vec<Name>,
+    generation: u64,
 }
 
-/// All rules of one id.
-#[derive(Clone, Debug)]
-pub(crate) struct Family {
-    id: Name,
-    for_plan: Vec<Rule>,
-    for_others: Option<Rule>,
+/// What a request meets.
+#[derive(Debug)]
+pub(crate) struct Met<'a> {
+    /// With the route and the cost that the rules say, if it says none itself.
+    request: Cow<'a, Request<'a>>,
+    rules: SmallVec<[&'a Rule; 4]>,
 }
 
-/// Rules that do not fit together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RuleSetError {
-    /// Two rules of the same id and plan.
-    Twice {
-        /// The id.
-        id: Name,
-        /// The plan; `None` for the rule without one.
-        plan: Option<String>,
-    },
-    /// More ids than a request may meet.
-    TooMany,
-    /// Rules of one id count by different things.
-    PerDiffers {
-        /// The id.
-        id: Name,
-    },
-}
+impl<'a> Met<'a> {
+    #[inline]
+    pub(crate) fn request(&self) -> &Request<'a> {
+        &self.request
+    }
 
-impl fmt::Display for RuleSetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Twice { id, plan: None } => write!(
-                f,
-                "two rules have the id {id:?} and no plan; give one of them another id or a plan"
-            ),
-            Self::Twice {
-                id,
-                plan: Some(plan),
-            } => write!(
-                f,
-                "two rules have the id {id:?} and the plan {plan:?}; give one of them another id or plan"
-            ),
-            Self::TooMany => write!(
-                f,
-                "these are more than {MOST_TIERS} rules that one request meets; leave out those that are off, or split them up"
-            ),
-            Self::PerDiffers { id } => write!(
-                f,
-                "the rules with the id {id:?} count by different things; give them the same `per`, or different ids"
-            ),
-        }
+    #[inline]
+    pub(crate) fn rules(&self) -> &[&'a Rule] {
+        &self.rules
     }
 }
-
-impl std::error::Error for RuleSetError {}
 
 impl RuleSet {
     /// Checks the rules against each other. Rules that are off are left out.
     ///
     /// # Errors
-    /// When two have the same id and plan, or the same id and different dimensions, or there are more than 255 ids.
+    /// When two have the same id and plan, or the same id and different dimensions or conditions, or one request could meet more
+    /// than 255.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Result<Self, RuleSetError> {
         let mut set = Self::default();
-        for rule in rules.into_iter().filter(|rule| rule.mode != Mode::Off) {
-            set.add(rule)?;
+        let mut places: HashMap<Name, usize> = HashMap::new();
+        for rule in rules {
+            if rule.mode == Mode::Off {
+                set.off.push(rule.id);
+                continue;
+            }
+            let place = *places.entry(rule.id).or_insert(set.families.len());
+            match set.families.get_mut(place) {
+                Some(family) => family.add(rule)?,
+                None => set.families.push(Family::of(rule)),
+            }
         }
-        if set.families.len() > MOST_TIERS {
-            return Err(RuleSetError::TooMany);
+        set.build();
+        match set.index.most() {
+            most if most > MOST_TIERS => Err(RuleSetError::TooMany { most }),
+            _ => Ok(set),
         }
-        Ok(set)
     }
 
-    fn add(&mut self, mut rule: Rule) -> Result<(), RuleSetError> {
-        let family = match self.families.iter().position(|f| f.id == rule.id) {
-            Some(known) => &mut self.families[known],
-            None => self.families.push_mut(Family {
-                id: rule.id,
-                for_plan: Vec::new(),
-                for_others: None,
-            }),
-        };
-        let mut known = family.for_plan.iter().chain(&family.for_others);
-        if known.clone().any(|known| !known.counts_by(&rule.per)) {
-            return Err(RuleSetError::PerDiffers { id: rule.id });
-        }
-        if known.any(|known| known.plan == rule.plan) {
-            return Err(RuleSetError::Twice {
-                id: rule.id,
-                plan: rule.plan.map(String::from),
-            });
-        }
-        match rule.plan {
-            Some(_) => {
-                // A client has one plan, and keeps what it used when that changes. Whatever else is counted by can
-                // be met by clients of several plans, whose figures must not meet in one bucket.
-                if !rule.per.contains(&Dimension::Client) && !rule.per.contains(&Dimension::Plan) {
-                    rule.per.push(Dimension::Plan);
-                }
-                family.for_plan.push(rule);
-            }
-            None => family.for_others = Some(rule),
-        }
-        Ok(())
+    /// What requests cost.
+    #[must_use]
+    pub fn with_costs(mut self, costs: impl IntoIterator<Item = Cost>) -> Self {
+        self.costs = costs.into_iter().collect();
+        self.build();
+        self
+    }
+
+    /// Endpoints that have no rule of their own, so that they have names to be counted by.
+    #[must_use]
+    pub fn with_routes(mut self, routes: impl IntoIterator<Item = Pattern>) -> Self {
+        self.routes = routes.into_iter().collect();
+        self.build();
+        self
+    }
+
+    /// How paths are read.
+    #[must_use]
+    pub fn with_paths(mut self, paths: PathRules) -> Self {
+        self.paths = paths;
+        self.build();
+        self
+    }
+
+    /// Numbers the set, so that a decision says which one it was.
+    #[must_use]
+    pub fn with_generation(mut self, generation: u64) -> Self {
+        self.generation = generation;
+        self
+    }
+
+    /// The number of this set; 0 if it was given none.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// How to read the paths of requests that this set will see.
+    #[must_use]
+    pub fn paths(&self) -> PathRules {
+        self.paths
+    }
+
+    /// All that the rules and costs look at beside client, address, plan, method, host and path. A request needs to say no others.
+    #[must_use]
+    pub fn attribute_names(&self) -> &[Name] {
+        &self.attribute_names
+    }
+
+    /// All rules, those of one id together, without those that are off.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.families.iter().flat_map(Family::rules)
     }
 
     /// The rules this request meets.
-    pub fn matching<'a>(&'a self, request: &Request<'_>) -> impl Iterator<Item = &'a Rule> {
-        self.families
-            .iter()
-            .filter_map(move |family| family.matching(request))
+    pub fn matching<'a>(&'a self, request: &'a Request<'_>) -> impl Iterator<Item = &'a Rule> {
+        self.meet(request).rules.into_iter()
+    }
+
+    /// Which rules this request meets, and why it does not meet the others.
+    #[must_use]
+    pub fn explain<'a>(&'a self, request: &'a Request<'_>) -> Explanation<'a> {
+        let found = self.find(request);
+        let cost_by = found
+            .cost
+            .map(|(_, cost)| cost)
+            .filter(|_| !request.says_cost());
+        let mut rules: Vec<(Name, Standing<'a>)> = (self.families.iter())
+            .map(|family| (family.id(), family.standing(request)))
+            .collect();
+        rules.extend(self.off.iter().map(|id| (*id, Standing::Off)));
+        Explanation {
+            route: request.route_name().or(found.route),
+            cost: cost_by.map_or(request.tokens(), Cost::tokens),
+            cost_by,
+            rules,
+        }
+    }
+
+    /// What this request meets.
+    #[inline]
+    pub(crate) fn meet<'a>(&'a self, request: &'a Request<'_>) -> Met<'a> {
+        if self.is_unconditional {
+            let rules = self.families.iter().filter_map(|f| f.figures(request));
+            return Met {
+                rules: rules.collect(),
+                request: Cow::Borrowed(request),
+            };
+        }
+        self.meet_some(request)
+    }
+
+    fn meet_some<'a>(&'a self, request: &'a Request<'_>) -> Met<'a> {
+        let mut found = self.find(request);
+        found.families.sort_unstable();
+        let rules = (found.families.iter())
+            .filter_map(|place| self.families[*place as usize].figures(request));
+        let rules = rules.collect();
+        let mut request: Cow<'a, Request<'a>> = Cow::Borrowed(request);
+        if let Some(route) = found.route
+            && !request.says_route()
+        {
+            request = Cow::Owned(request.into_owned().route(route));
+        }
+        if let Some((_, cost)) = found.cost
+            && !request.says_cost()
+        {
+            request = Cow::Owned(request.into_owned().cost(cost.tokens()));
+        }
+        Met { request, rules }
+    }
+
+    fn find<'a, 'r>(&'a self, request: &'r Request<'r>) -> Found<'a, 'r> {
+        let mut found = Found {
+            set: self,
+            request,
+            families: SmallVec::new(),
+            route: None,
+            cost: None,
+        };
+        self.index.search(request, &mut found);
+        found
     }
 
     #[cfg(feature = "redis")]
     pub(crate) fn families(&self) -> &[Family] {
         &self.families
     }
+
+    /// Puts everything where it is found.
+    fn build(&mut self) {
+        let ignores_case = self.paths.ignore_case;
+        for family in &mut self.families {
+            family.ignore_case(ignores_case);
+        }
+        let costs = self.costs.iter().map(Cost::conditions);
+        let all: Vec<&Match> = (self.families.iter().map(Family::conditions))
+            .chain(costs)
+            .collect();
+        let mut index = Index::default();
+        for (number, when) in (0..).zip(&all) {
+            match ignores_case {
+                true => index.add(number, &when.ignoring_case()),
+                false => index.add(number, when),
+            }
+        }
+        for route in &self.routes {
+            match ignores_case {
+                true => index.add_route(&route.in_small_letters()),
+                false => index.add_route(route),
+            }
+        }
+        let per = self.rules().flat_map(Rule::dimensions);
+        let counted = per.filter_map(|dimension| match dimension {
+            Dimension::Attribute(name) => Some(*name),
+            _ => None,
+        });
+        let looked_at = all.iter().flat_map(|when| when.attribute_names());
+        let mut names: Vec<Name> = looked_at.chain(counted).collect();
+        names.sort_unstable();
+        names.dedup();
+        self.is_unconditional = self.routes.is_empty()
+            && all.iter().all(|when| when.is_everything())
+            && self.costs.is_empty();
+        self.attribute_names = names;
+        self.index = index;
+    }
 }
 
-impl Family {
-    /// The one for the request's plan, or else the one without a plan.
-    pub(crate) fn matching(&self, request: &Request<'_>) -> Option<&Rule> {
-        let own = self.for_plan.iter().find(|rule| {
-            rule.plan
-                .as_deref()
-                .is_some_and(|plan| request.plan_name() == Some(plan))
-        });
-        own.or(self.for_others.as_ref())
+/// What is found for a request.
+struct Found<'a, 'r> {
+    set: &'a RuleSet,
+    request: &'r Request<'r>,
+    families: SmallVec<[u32; 8]>,
+    route: Option<&'a str>,
+    cost: Option<(u32, &'a Cost)>,
+}
+
+impl<'a> Finder<'a> for Found<'a, '_> {
+    fn find(&mut self, number: u32) {
+        let place = number as usize;
+        if let Some(family) = self.set.families.get(place) {
+            if family.fits_beside_path(self.request) {
+                self.families.push(number);
+            }
+            return;
+        }
+        let cost = &self.set.costs[place - self.set.families.len()];
+        if cost.conditions().fits_beside_path(self.request) {
+            // Of equal ones the first said, which need not be found first.
+            let says_more = |(known_number, known): (u32, &Cost)| {
+                let known_says = known.conditions().specificity();
+                match cost.conditions().specificity().cmp(&known_says) {
+                    Ordering::Equal => number < known_number,
+                    says => says.is_gt(),
+                }
+            };
+            if self.cost.is_none_or(says_more) {
+                self.cost = Some((number, cost));
+            }
+        }
     }
 
-    #[cfg(feature = "redis")]
-    pub(crate) fn id(&self) -> Name {
-        self.id
-    }
-
-    #[cfg(feature = "redis")]
-    pub(crate) fn rules(&self) -> impl Iterator<Item = &Rule> {
-        self.for_plan.iter().chain(&self.for_others)
+    fn route(&mut self, pattern: &'a str) {
+        self.route.get_or_insert(pattern);
     }
 }

@@ -330,3 +330,17 @@ impl std::fmt::Debug for Seed {
         f.write_str("Seed(..)")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_of_a_million_buckets_share_a_fingerprint() {
+        let store = MemoryStore::new();
+        let mut seen = std::collections::HashSet::new();
+        crate::bucket::tests::different_buckets(1_000_000, |bucket| {
+            assert!(seen.insert(store.fingerprint(bucket)), "{bucket:?}");
+        });
+    }
+}

@@ -183,6 +183,14 @@ impl RedisStore {
         })
     }
 
+    /// The key under which a bucket lies: for people who look into Redis by hand.
+    ///
+    /// What a caller chose is escaped in it, and beyond 80 bytes hashed.
+    #[must_use]
+    pub fn key(&self, bucket: &Bucket<'_>) -> String {
+        self.namespace.address(bucket).key
+    }
+
     /// Looks at the server (in a cluster: at the node that answers first) for what would break promises. For the start:
     /// log what comes back.
     ///

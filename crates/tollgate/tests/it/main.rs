@@ -4,9 +4,11 @@
 //! - `reference`: the algorithms against slow models in exact fractions.
 //! - `concurrency`: many threads, with the referee.
 //! - `bounded`: floods of keys.
+//! - `generations`: rules that change under traffic.
 //! - `inspect`: what was used by whom, and that looking changes nothing.
 //! - `instances`: how many share the limits, counted over Redis.
 //! - `limiter`: rules, tiers, plans, shadows, and what a decision says.
+//! - `matching`: which rules a request meets, what it costs, and what its endpoint is called.
 //! - `faults`: what a limiter does while its Redis is in trouble.
 //! - `planted`: the usual bugs, put into our own scripts, are found.
 //! - `processes`: several processes on one Redis.
@@ -31,10 +33,12 @@ mod concurrency;
 mod contract;
 #[cfg(feature = "redis")]
 mod faults;
+mod generations;
 mod inspect;
 #[cfg(feature = "redis")]
 mod instances;
 mod limiter;
+mod matching;
 #[cfg(feature = "redis")]
 mod planted;
 #[cfg(feature = "redis")]

@@ -257,4 +257,35 @@ mod tests {
             address(other, "/x").short_id()
         );
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_caller_chooses_a_key_has_one_pair_of_braces_and_plain_characters(
+            client in ".{0,100}", route in ".{0,30}", value in ".{0,100}",
+        ) {
+            let attribute = Name::new("device").unwrap();
+            let request = Request::new().client(&client).route(&route).attribute(attribute, &value);
+            for per in [
+                &[Dimension::Client][..],
+                &[Dimension::Route, Dimension::Client],
+                &[Dimension::Attribute(attribute), Dimension::Route],
+            ] {
+                let key = key(per, &request);
+                let is_plain = |c: char| c.is_ascii_graphic();
+                proptest::prop_assert!(key.chars().all(is_plain) && key.len() < 300, "{}", key);
+                proptest::prop_assert_eq!(key.matches(['{', '}']).count(), 2);
+                proptest::prop_assert_eq!(key.find("tollgate:{"), Some(0));
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_of_a_million_buckets_share_a_key() {
+        let namespace = Namespace::new("tollgate").unwrap();
+        let mut seen = std::collections::HashSet::new();
+        crate::bucket::tests::different_buckets(1_000_000, |bucket| {
+            let address = namespace.address(bucket);
+            assert!(seen.insert((address.key, address.id)), "{bucket:?}");
+        });
+    }
 }

@@ -1,0 +1,75 @@
+//! Secrets that others can read.
+
+use std::net::IpAddr;
+
+use crate::config::StoreConfig;
+use crate::config::draft::Draft;
+use crate::document::Problems;
+
+const CLEAR: &str = "everybody who can read it has it, and so has every copy";
+
+fn is_local(host: &str) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(ip) => ip.to_canonical().is_loopback(),
+        Err(_) => host.is_empty() || host.eq_ignore_ascii_case("localhost"),
+    }
+}
+
+pub(super) fn redis_password_without_tls(draft: &Draft, problems: &mut Problems) {
+    let StoreConfig::Redis(redis) = &draft.store.store else {
+        return;
+    };
+    let is_plain = matches!(
+        redis.url.scheme(),
+        "redis" | "redis+sentinel" | "redis+cluster"
+    );
+    let goes_out = redis.url.hosts().any(|host| !is_local(host));
+    if is_plain && redis.url.has_password() && goes_out {
+        problems
+            .warning(
+                draft.store.url_spot.clone(),
+                "the password goes to another machine without TLS: everybody on the way can read it",
+            )
+            .help("use rediss:// if the server speaks TLS");
+    }
+}
+
+pub(super) fn token_in_clear(draft: &Draft, problems: &mut Problems) {
+    let token = draft.admin.as_ref().and_then(|admin| admin.token.as_ref());
+    if token.is_some_and(super::super::Secret::is_in_clear) {
+        problems
+            .warning(
+                draft.spots.token.clone(),
+                format!("the token stands in the file: {CLEAR}"),
+            )
+            .help("put it into the environment: token: \"${TOLLGATE_ADMIN_TOKEN}\"");
+    }
+}
+
+pub(super) fn redis_password_in_clear(draft: &Draft, problems: &mut Problems) {
+    if let StoreConfig::Redis(redis) = &draft.store.store
+        && redis.url.has_password_in_clear()
+    {
+        problems
+            .warning(
+                draft.store.url_spot.clone(),
+                format!("the password stands in the file: {CLEAR}"),
+            )
+            .help("put it into the environment: redis://user:${REDIS_PASSWORD}@host");
+    }
+}
+
+pub(super) fn database_password_in_clear(draft: &Draft, problems: &mut Problems) {
+    if let Some(database) = &draft.database
+        && database.url.has_password_in_clear()
+    {
+        problems
+            .warning(
+                draft.spots.database.clone(),
+                format!("the password stands in the file: {CLEAR}"),
+            )
+            .help(
+                "put it into the environment: postgres://user:${DATABASE_PASSWORD}@host/database",
+            );
+    }
+}

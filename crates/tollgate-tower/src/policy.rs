@@ -1,0 +1,118 @@
+//! What decides, as one whole: the rules, who is who, and how a request is seen through both. Swapped whole when any of it changes.
+
+mod view;
+
+use std::fmt;
+use std::net::IpAddr;
+
+use http::{HeaderMap, Method, Uri};
+use tollgate::{PathError, RuleSet};
+
+use crate::identity::{Clients, Identity, IdentityError};
+pub use view::View;
+
+/// Rules, and who they are for.
+///
+/// ```
+/// use http::{HeaderMap, Method};
+/// use tollgate::{Dimension, LocalLimiter, Match, Rule, RuleSet};
+/// use tollgate_tower::identity::{Clients, Identity, IdentityConfig};
+/// use tollgate_tower::policy::{Head, Policy};
+///
+/// let rules = RuleSet::new([Rule::new("charges", "10/s burst 50".parse()?)?
+///     .when(Match::new().methods(["POST"])?.path("/v1/charges/{*rest}".parse()?))
+///     .per([Dimension::Client])])?;
+/// let identity = Identity::new(IdentityConfig::default())?;
+/// let policy = Policy::new(rules, identity, Clients::default())?;
+///
+/// let head = Head { method: &Method::POST, uri: &"/v1//charges?expand=all".parse()?, headers: &HeaderMap::new() };
+/// let view = policy.view(&head, [203, 0, 113, 7].into())?;
+/// assert_eq!(view.path().as_str(), "/v1/charges");
+///
+/// let decision = LocalLimiter::new().decide_by(policy.rules(), &view.request());
+/// assert_eq!(decision.remaining(), Some(49));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Policy {
+    rules: RuleSet,
+    identity: Identity,
+    clients: Clients,
+}
+
+/// What a request says before its body.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// What is to be done.
+    pub method: &'a Method,
+    /// With what: the path, and in HTTP/2 the host.
+    pub uri: &'a Uri,
+    /// All else.
+    pub headers: &'a HeaderMap,
+}
+
+impl Policy {
+    /// # Errors
+    /// When the id of a client could be taken for a name that a header makes.
+    pub fn new(
+        rules: RuleSet,
+        identity: Identity,
+        clients: Clients,
+    ) -> Result<Self, IdentityError> {
+        identity.check(&clients)?;
+        Ok(Self {
+            rules,
+            identity,
+            clients,
+        })
+    }
+
+    /// The same with its rules numbered.
+    #[must_use]
+    pub fn with_generation(mut self, generation: u64) -> Self {
+        self.rules = self.rules.with_generation(generation);
+        self
+    }
+
+    /// Its number: that of the rules.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.rules.generation()
+    }
+
+    /// The rules.
+    #[must_use]
+    pub fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// Who is who.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The clients that are known.
+    #[must_use]
+    pub fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
+    /// Sees a request that came from `peer`, the other end of the connection.
+    ///
+    /// # Errors
+    /// When it cannot be said for sure what its path means: such a request is to be refused.
+    pub fn view<'a>(&self, head: &Head<'a>, peer: IpAddr) -> Result<View<'a>, PathError> {
+        View::new(self, head, peer)
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy")
+            .field("generation", &self.generation())
+            .field("rules", &self.rules.rules().count())
+            .field("clients", &self.clients.len())
+            .finish_non_exhaustive()
+    }
+}

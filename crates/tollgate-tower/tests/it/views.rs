@@ -1,0 +1,106 @@
+//! A request as a policy sees it: its path, host and headers, and who it is from.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use tollgate::{Dimension, LocalLimiter, Match, Name, Rule, RuleSet};
+use tollgate_tower::identity::{Clients, Identity, IdentityConfig};
+use tollgate_tower::policy::{Head, Policy};
+
+fn rule(id: &str) -> Rule {
+    Rule::new(id, "1/s burst 3".parse().unwrap()).unwrap()
+}
+
+fn region() -> Name {
+    Name::new("header:x-region").unwrap()
+}
+
+fn policy() -> Policy {
+    let rules = RuleSet::new([
+        rule("charges")
+            .when(Match::new().path("/v1/charges/{id}".parse().unwrap()))
+            .per([Dimension::Client, Dimension::Route]),
+        rule("eu").when(Match::new().attribute(region(), ["eu"])),
+        rule("host").when(Match::new().host("api.example.com").unwrap()),
+    ])
+    .unwrap();
+    let identity = Identity::new(IdentityConfig::default()).unwrap();
+    Policy::new(rules, identity, Clients::default()).unwrap()
+}
+
+/// The rules that a request meets.
+fn met(uri: &str, lines: &[(&'static str, &[u8])]) -> Result<String, tollgate::PathError> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        let value = HeaderValue::from_bytes(value).unwrap();
+        headers.append(HeaderName::from_static(name), value);
+    }
+    let (policy, uri): (Policy, Uri) = (policy(), uri.parse().unwrap());
+    let head = Head {
+        method: &Method::GET,
+        uri: &uri,
+        headers: &headers,
+    };
+    let view = policy.view(&head, [203, 0, 113, 7].into())?;
+    let request = view.request();
+    let ids: Vec<&str> = (policy.rules().matching(&request))
+        .map(|rule| rule.id().as_str())
+        .collect();
+    Ok(ids.join(" "))
+}
+
+#[test]
+fn headers_that_rules_look_at_are_seen_and_a_list_is_a_list() {
+    assert_eq!(met("/", &[("x-region", b"eu")]).unwrap(), "eu");
+    assert_eq!(met("/", &[]).unwrap(), "");
+    assert_eq!(
+        met("/", &[("x-region", b"eu"), ("x-region", b"us")]).unwrap(),
+        ""
+    );
+    assert_eq!(met("/", &[("x-region", b"\xff")]).unwrap(), "");
+    assert_eq!(met("/", &[("x-region", &[b'a'; 5_000])]).unwrap(), "");
+    assert_eq!(met("/", &[("x_region", b"eu")]).unwrap(), "");
+}
+
+#[test]
+fn the_targets_host_comes_before_the_headers() {
+    assert_eq!(
+        met("/", &[("host", b"API.example.com:80")]).unwrap(),
+        "host"
+    );
+    assert_eq!(
+        met("http://api.example.com/", &[("host", b"x")]).unwrap(),
+        "host"
+    );
+    assert_eq!(
+        met("http://x/", &[("host", b"api.example.com")]).unwrap(),
+        ""
+    );
+}
+
+#[test]
+fn a_path_that_cannot_be_trusted_is_refused_before_anything_is_counted() {
+    assert_eq!(met("/v1//charges/%37?x", &[]).unwrap(), "charges");
+    assert!(met("/v1/charges%2f7", &[]).is_err());
+    assert!(met("/v1/..;/charges/7", &[]).is_err());
+}
+
+#[test]
+fn a_caller_is_counted_by_its_endpoint_and_nothing_it_writes() {
+    let (policy, limiter) = (policy(), LocalLimiter::new());
+    let mut admitted = 0;
+    for i in 0..10 {
+        let uri: Uri = format!("/v1/charges/{i}?nonce={i}").parse().unwrap();
+        let mut headers = HeaderMap::new();
+        let forged = format!("198.51.100.{i}");
+        headers.insert("x-forwarded-for", forged.parse().unwrap());
+        headers.insert("x-api-key", forged.parse().unwrap());
+        let head = Head {
+            method: &Method::GET,
+            uri: &uri,
+            headers: &headers,
+        };
+        let view = policy.view(&head, [203, 0, 113, 7].into()).unwrap();
+        let decision = limiter.decide_by(policy.rules(), &view.request());
+        admitted += u32::from(decision.allowed());
+    }
+    assert_eq!(admitted, 3);
+}

@@ -1,0 +1,90 @@
+//! What can be wrong with a path.
+
+use std::fmt;
+
+/// Why a path was refused. Says where, and never repeats what a caller wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PathError {
+    /// It does not begin with a slash.
+    NoSlash,
+    /// It is longer than 8 KiB.
+    TooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// A `%` that two hexadecimal digits do not follow.
+    BadEncoding {
+        /// Where, in bytes.
+        at: usize,
+    },
+    /// A control character, as it is or encoded.
+    Control {
+        /// Where, in bytes.
+        at: usize,
+    },
+    /// A backslash, as it is or encoded: some servers take it for a slash.
+    Backslash {
+        /// Where, in bytes.
+        at: usize,
+    },
+    /// A slash written as `%2F`: some servers take it for a slash.
+    EncodedSlash {
+        /// Where, in bytes.
+        at: usize,
+    },
+    /// A dot, slash, backslash or NUL that is encoded twice.
+    EncodedTwice {
+        /// Where, in bytes.
+        at: usize,
+    },
+    /// `.` or `..` beside a `;` or an encoded slash: some servers go up there.
+    HiddenDots {
+        /// Where, in bytes of the normalised path.
+        at: usize,
+    },
+    /// A `#`: no path of a request has one.
+    Fragment {
+        /// Where, in bytes.
+        at: usize,
+    },
+    /// Bytes that are not UTF-8.
+    NotUtf8,
+}
+
+impl fmt::Display for PathError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSlash => f.write_str("the path does not begin with a slash"),
+            Self::TooLong { bytes } => write!(
+                f,
+                "the path has {bytes} bytes; it can have at most {}",
+                super::LONGEST
+            ),
+            Self::BadEncoding { at } => write!(
+                f,
+                "the path has a % at byte {at} that two hexadecimal digits do not follow; write %25 for a percent sign"
+            ),
+            Self::Control { at } => write!(f, "the path has a control character at byte {at}"),
+            Self::Backslash { at } => write!(f, "the path has a backslash at byte {at}"),
+            Self::EncodedSlash { at } => write!(
+                f,
+                "the path has an encoded slash (%2F) at byte {at}; `paths: {{ encoded_slash: keep }}` allows it"
+            ),
+            Self::EncodedTwice { at } => {
+                write!(
+                    f,
+                    "the path has a character at byte {at} that is encoded twice"
+                )
+            }
+            Self::HiddenDots { at } => write!(
+                f,
+                "the path has dots beside a ; or an encoded slash (..; or ..%2F) at byte {at}"
+            ),
+            Self::Fragment { at } => write!(f, "the path has a # at byte {at}"),
+            Self::NotUtf8 => f.write_str("the path is not UTF-8"),
+        }
+    }
+}
+
+impl std::error::Error for PathError {}

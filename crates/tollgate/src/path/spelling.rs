@@ -1,0 +1,145 @@
+//! One spelling for all spellings of a path.
+
+use super::{EncodedSlash, PathError};
+
+/// Characters that stand for themselves in a segment. A `;` does too, and is looked for separately.
+const fn stands_for_itself(byte: u8) -> bool {
+    matches!(byte,
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~'
+        | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b'=' | b':' | b'@')
+}
+
+/// Whether nothing needs to be done, which is so for nearly all paths.
+pub(super) fn is_plain(raw: &str) -> bool {
+    let bytes = raw.as_bytes();
+    if bytes.first() != Some(&b'/') {
+        return false;
+    }
+    let mut last = b'a';
+    for byte in bytes {
+        let is_plain = match *byte {
+            b'/' => last != b'/',
+            // Only at the head of a segment can a dot mean another one.
+            b'.' => last != b'/',
+            byte => stands_for_itself(byte),
+        };
+        if !is_plain {
+            return false;
+        }
+        last = *byte;
+    }
+    true
+}
+
+/// The one spelling.
+pub(super) fn normal(raw: &str, encoded_slash: EncodedSlash) -> Result<String, PathError> {
+    if !raw.starts_with('/') {
+        return Err(PathError::NoSlash);
+    }
+    let decoded = decode(raw.as_bytes(), encoded_slash)?;
+    let mut path = String::with_capacity(decoded.len() + 1);
+    let mut ends_open = true;
+    for segment in decoded.split('/') {
+        ends_open = false;
+        match segment {
+            "" | "." => ends_open = true,
+            ".." => {
+                path.truncate(path.rfind('/').unwrap_or(0));
+                ends_open = true;
+            }
+            segment => {
+                let name = segment.split(';').next().unwrap_or_default();
+                if name.split("%2F").any(|part| matches!(part, "." | "..")) {
+                    return Err(PathError::HiddenDots { at: path.len() + 1 });
+                }
+                path.push('/');
+                path.push_str(segment);
+            }
+        }
+    }
+    if ends_open {
+        path.push('/');
+    }
+    Ok(path)
+}
+
+/// What may stand for itself does; everything else is encoded, in capitals.
+fn decode(raw: &[u8], encoded_slash: EncodedSlash) -> Result<String, PathError> {
+    let mut text = String::with_capacity(raw.len());
+    let mut bytes = Vec::with_capacity(raw.len());
+    let mut at = 0;
+    while let Some(&byte) = raw.get(at) {
+        let (meant, len) = match byte {
+            b'%' => (
+                hex_pair(raw, at + 1).ok_or(PathError::BadEncoding { at })?,
+                3,
+            ),
+            byte => (byte, 1),
+        };
+        let is_encoded = len == 3;
+        match meant {
+            0..0x20 | 0x7f => return Err(PathError::Control { at }),
+            b'\\' => return Err(PathError::Backslash { at }),
+            b'#' if !is_encoded => return Err(PathError::Fragment { at }),
+            b'/' if is_encoded => match encoded_slash {
+                EncodedSlash::Reject => return Err(PathError::EncodedSlash { at }),
+                EncodedSlash::Keep => text.push_str("%2F"),
+            },
+            b'%' if matches!(hex_pair(raw, at + 3), Some(b'.' | b'/' | b'\\' | 0)) => {
+                return Err(PathError::EncodedTwice { at });
+            }
+            b'/' => text.push('/'),
+            b';' if !is_encoded => text.push(';'),
+            byte if stands_for_itself(byte) => text.push(char::from(byte)),
+            byte => push_encoded(&mut text, byte),
+        }
+        bytes.push(meant);
+        at += len;
+    }
+    match std::str::from_utf8(&bytes) {
+        Ok(_) => Ok(text),
+        Err(_) => Err(PathError::NotUtf8),
+    }
+}
+
+/// A name in a pattern, spelled as it is in a path.
+pub(super) fn literal(name: &str) -> Result<String, PathError> {
+    decode(name.as_bytes(), EncodedSlash::Keep)
+}
+
+fn hex_pair(raw: &[u8], at: usize) -> Option<u8> {
+    let digit = |at: usize| char::from(*raw.get(at)?).to_digit(16);
+    u8::try_from(digit(at)? << 4 | digit(at + 1)?).ok()
+}
+
+fn push_encoded(text: &mut String, byte: u8) {
+    const DIGITS: [char; 16] = [
+        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F',
+    ];
+    text.push('%');
+    text.push(DIGITS[usize::from(byte >> 4)]);
+    text.push(DIGITS[usize::from(byte & 15)]);
+}
+
+/// The form to match, if it differs: some servers leave out what comes behind a `;`, and some do not care for case.
+pub(super) fn to_match(text: &str, ignore_case: bool) -> Option<Box<str>> {
+    let folds = ignore_case && text.bytes().any(|byte| byte.is_ascii_uppercase());
+    if !folds && !text.contains(';') {
+        return None;
+    }
+    let mut matched = String::with_capacity(text.len());
+    for segment in text.split('/') {
+        let name = segment.split(';').next().unwrap_or_default();
+        if !name.is_empty() {
+            matched.push('/');
+            matched.push_str(name);
+        }
+    }
+    if matched.is_empty() {
+        matched.push('/');
+    }
+    if folds {
+        matched.make_ascii_lowercase();
+    }
+    Some(matched.into())
+}

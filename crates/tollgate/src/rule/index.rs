@@ -1,0 +1,147 @@
+//! Finds the conditions that a request may meet without looking at all of them.
+//!
+//! By the path first, in a tree of segments; what has the same path, by the host; what has the same host, by a plan or an attribute. Each is a
+//! look or two into a table, however many rules there are. What is found may still miss: a method, a second attribute.
+
+mod host;
+mod value;
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use super::matching::Match;
+use crate::path::{Pattern, Segment, Segments};
+use crate::request::Request;
+use host::ByHost;
+
+/// A table with text as its keys.
+type Table<V> = HashMap<Box<str>, V, RandomState>;
+
+/// Conditions by number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Index {
+    anywhere: ByHost,
+    tree: Node,
+    has_paths: bool,
+}
+
+/// A place in the tree of segments. Small, as with many rules it is the way through memory that costs.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    named: Option<Box<Table<Node>>>,
+    one: Option<Box<Node>>,
+    /// Patterns that end here.
+    end: Option<Box<Place>>,
+    /// Patterns that take all that follows.
+    rest: Option<Box<Place>>,
+}
+
+/// What lies under one pattern.
+#[derive(Clone, Debug)]
+struct Place {
+    pattern: Box<str>,
+    entries: ByHost,
+}
+
+/// What was found for a request.
+pub(super) trait Finder<'a> {
+    /// A condition that may be met.
+    fn find(&mut self, number: u32);
+    /// A pattern of the path, the one that says most first.
+    fn route(&mut self, pattern: &'a str);
+}
+
+impl Index {
+    /// Adds conditions under a number.
+    pub(super) fn add(&mut self, number: u32, when: &Match) {
+        let entries = match when.pattern() {
+            None => &mut self.anywhere,
+            Some(pattern) => self.place(pattern),
+        };
+        entries.add(number, when);
+    }
+
+    /// Adds a pattern that only names what it matches.
+    pub(super) fn add_route(&mut self, pattern: &Pattern) {
+        self.place(pattern);
+    }
+
+    fn place(&mut self, pattern: &Pattern) -> &mut ByHost {
+        self.has_paths = true;
+        let mut node = &mut self.tree;
+        for segment in pattern.segments() {
+            node = match segment {
+                Segment::Named(name) => {
+                    let named = node.named.get_or_insert_default();
+                    named.entry(name.clone()).or_default()
+                }
+                Segment::One => node.one.get_or_insert_default(),
+            };
+        }
+        let place = match pattern.takes_rest() {
+            true => &mut node.rest,
+            false => &mut node.end,
+        };
+        let place = place.get_or_insert_with(|| {
+            Box::new(Place {
+                pattern: pattern.as_str().into(),
+                entries: ByHost::default(),
+            })
+        });
+        &mut place.entries
+    }
+
+    pub(super) fn search<'a>(&'a self, request: &Request<'_>, finder: &mut impl Finder<'a>) {
+        self.anywhere.search(request, finder);
+        if self.has_paths
+            && let Some(path) = request.path_view()
+        {
+            self.tree.search(path.segments(), request, finder);
+        }
+    }
+
+    /// The most that one request can find.
+    pub(super) fn most(&self) -> usize {
+        self.anywhere.most() + self.tree.most()
+    }
+}
+
+impl Node {
+    /// What says more comes first: a name before any one, any one before all that follows.
+    fn search<'a>(
+        &'a self,
+        mut left: Segments<'_>,
+        request: &Request<'_>,
+        finder: &mut impl Finder<'a>,
+    ) {
+        match left.next() {
+            None => found(self.end.as_deref(), request, finder),
+            Some(segment) => {
+                if let Some(named) = self.named.as_ref().and_then(|named| named.get(segment)) {
+                    named.search(left, request, finder);
+                }
+                if let Some(one) = &self.one {
+                    one.search(left, request, finder);
+                }
+            }
+        }
+        found(self.rest.as_deref(), request, finder);
+    }
+
+    fn most(&self) -> usize {
+        let place = |place: &Option<Box<Place>>| place.as_ref().map_or(0, |p| p.entries.most());
+        let named = self.named.iter().flat_map(|named| named.values());
+        let named = named.map(Self::most).max().unwrap_or(0);
+        let one = self.one.as_ref().map_or(0, |one| one.most());
+        // A path ends here or goes on.
+        place(&self.rest) + place(&self.end).max(named + one)
+    }
+}
+
+fn found<'a>(place: Option<&'a Place>, request: &Request<'_>, finder: &mut impl Finder<'a>) {
+    if let Some(place) = place {
+        finder.route(&place.pattern);
+        place.entries.search(request, finder);
+    }
+}

@@ -1,0 +1,92 @@
+//! Rules that change under traffic: each decision is by one set as a whole, and what was used stays used.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use tollgate::{Dimension, Limiter, LocalLimiter, Match, Request, Rule, RuleSet};
+
+use crate::support::{clock, config, limit, run};
+
+/// Generation `n` has two rules whose figures both say `n`, and so a mixture would be seen.
+fn generation(n: u64, room: u64) -> RuleSet {
+    let rule = |id: &str| {
+        let limit = limit(&format!("1/h burst {}", room + n));
+        Rule::new(id, limit).unwrap().per([Dimension::Client])
+    };
+    let everywhere = Match::new().path("/{*rest}".parse().unwrap());
+    RuleSet::new([rule("one"), rule("two").when(everywhere)])
+        .unwrap()
+        .with_generation(n)
+}
+
+#[test]
+fn a_hundred_generations_under_eight_threads_mix_never_and_admit_no_more() {
+    const ROOM: u64 = 100_000;
+    const GENERATIONS: u64 = 100;
+    let limiter = Arc::new(LocalLimiter::with(config(&clock())));
+    limiter.set_rules(generation(1, ROOM));
+    let (admitted, decided) = (AtomicU64::new(0), AtomicU64::new(0));
+    let is_over = AtomicBool::new(false);
+    let start = Barrier::new(9);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let path = tollgate::PathRules::default()
+                    .normalise("/v1/charges")
+                    .unwrap();
+                start.wait();
+                let mut last = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let decision = limiter.decide(&Request::new().client("a").path(&path));
+                    let by = decision.generation();
+                    assert!(by >= last, "generation {by} after {last}");
+                    last = by;
+                    assert_eq!(decision.tiers().len(), 2);
+                    for tier in decision.tiers() {
+                        assert_eq!(tier.limit().capacity(), ROOM + by, "a mixed generation");
+                    }
+                    decided.fetch_add(1, Ordering::Relaxed);
+                    if decision.allowed() {
+                        admitted.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        start.wait();
+        for n in 2..=GENERATIONS {
+            limiter.set_rules(generation(n, ROOM));
+            // Each generation decides for a while.
+            let until = decided.load(Ordering::Relaxed) + 2_000;
+            while decided.load(Ordering::Relaxed) < until {
+                thread::yield_now();
+            }
+        }
+        while decided.load(Ordering::Relaxed) < 2 * (ROOM + GENERATIONS) {
+            thread::yield_now();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    // The clock stands still: exactly what the last generation holds, and usage was carried over a hundred times.
+    assert_eq!(admitted.into_inner(), ROOM + GENERATIONS);
+    assert_eq!(limiter.rules().generation(), GENERATIONS);
+}
+
+#[test]
+fn what_was_used_stays_used_and_a_decision_says_by_which_generation() {
+    let limiter = Limiter::in_memory_with(config(&clock()));
+    limiter.set_rules(generation(1, 9));
+    let path = tollgate::PathRules::default().normalise("/").unwrap();
+    let request = Request::new().client("a").path(&path);
+    let first = run(limiter.decide(&request.clone().cost(6)));
+    assert_eq!((first.generation(), first.remaining()), (1, Some(4)));
+    limiter.set_rules(generation(11, 9));
+    let second = run(limiter.decide(&request));
+    assert_eq!((second.generation(), second.remaining()), (11, Some(13)));
+    // Rules that are kept elsewhere, for one decision.
+    let third = run(limiter.decide_by(&generation(3, 9), &request));
+    assert_eq!((third.generation(), third.remaining()), (3, Some(4)));
+    let looked = run(limiter.peek_by(&generation(4, 9), &request.cost(0)));
+    assert_eq!((looked.generation(), looked.remaining()), (4, Some(5)));
+    assert_eq!(limiter.rules().generation(), 11);
+}
