@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tollgate::store::{RedisError, RedisStore};
-use tollgate::{Decision, Dimension, Limiter, Met, PathError, Part, Rule};
+use tollgate::{Decision, Dimension, Limiter, Met, Part, PathError, Rule};
 use tollgate_tower::policy::{Head, View};
 
 use crate::audit::{Trail, Violation};
@@ -115,8 +115,9 @@ pub(crate) fn bucket_values<'a>(
     met: &'a Met<'_>,
     rule: &'a Rule,
 ) -> Vec<(Cow<'static, str>, Cow<'a, str>)> {
-    let parts = met.bucket(rule).parts();
-    parts.map(|part| (name(part.dimension), value(&part))).collect()
+    let bucket = met.bucket(rule);
+    let named = |part: Part<'a>| (name(part.dimension), value(&part));
+    bucket.parts().map(named).collect()
 }
 
 fn name(dimension: Dimension) -> Cow<'static, str> {

@@ -9,6 +9,8 @@ mod commands;
 pub mod config;
 pub mod database;
 pub mod document;
+pub mod door;
+pub mod live;
 mod simulate;
 
 use std::io::{self, Write as _};

@@ -74,7 +74,11 @@ mod tests {
     fn what_was_kept_is_read_again_and_nothing_else_is() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rules.cache");
-        assert!(read(&file, "default").unwrap_err().contains("cannot be read"));
+        assert!(
+            read(&file, "default")
+                .unwrap_err()
+                .contains("cannot be read")
+        );
         let loaded = Loaded {
             generation_number: 7,
             rules: vec![json!({ "id": "a" })],
@@ -94,8 +98,16 @@ mod tests {
         }
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replace("\"form\":1", "\"form\":2")).unwrap();
-        assert!(read(&file, "default").unwrap_err().contains("another version"));
+        assert!(
+            read(&file, "default")
+                .unwrap_err()
+                .contains("another version")
+        );
         fs::write(&file, &text[..text.len() / 2]).unwrap();
-        assert!(read(&file, "default").unwrap_err().contains("not what was written"));
+        assert!(
+            read(&file, "default")
+                .unwrap_err()
+                .contains("not what was written")
+        );
     }
 }

@@ -176,8 +176,8 @@ impl Keeper {
             }
         };
         followed.is_behind = false;
-        let is_same = (&loaded.rules, &loaded.clients)
-            == (&followed.loaded.rules, &followed.loaded.clients);
+        let is_same =
+            (&loaded.rules, &loaded.clients) == (&followed.loaded.rules, &followed.loaded.clients);
         if is_same && self.shared.from_cache.load(Relaxed) == 0 {
             return;
         }
@@ -223,6 +223,9 @@ fn say(policy: &Policy, from: &str) {
         clients = policy.clients().len(),
         "a new generation of rules is in force, from {from}"
     );
+    if policy.rules().rules().next().is_none() {
+        tracing::warn!("there are no rules: every request passes");
+    }
 }
 
 /// Waits for the database to say that something changed.
@@ -238,10 +241,7 @@ async fn changed(database: &mut Option<Followed>) {
     }
 }
 
-async fn first_policy(
-    config: &Arc<Config>,
-    loaded: Option<&Loaded>,
-) -> Result<Policy, StartError> {
+async fn first_policy(config: &Arc<Config>, loaded: Option<&Loaded>) -> Result<Policy, StartError> {
     compile(config, loaded).await.map_err(StartError::Wrong)
 }
 

@@ -91,8 +91,8 @@ fn the_configuration_of_the_design_is_read_and_brings_no_warning() {
 
     let path = config.policy.paths().normalise("/v1/charges/7").unwrap();
     let charges = Request::new().client("a").method("POST").path(&path);
-    let met = config.policy.rules.matching(&charges);
-    let ids: Vec<&str> = met.map(|rule| rule.id().as_str()).collect();
+    let met = config.policy.rules.meet(&charges);
+    let ids: Vec<&str> = met.rules().iter().map(|rule| rule.id().as_str()).collect();
     assert_eq!(ids, ["charges", "everyone"]);
 }
 

@@ -17,6 +17,7 @@ mod csv;
 mod database;
 mod database_watch;
 mod figures;
+mod live;
 mod postgres_server;
 mod program;
 mod refusals;
