@@ -11,6 +11,7 @@ mod audit;
 mod chart;
 mod csv;
 mod database;
+mod database_commands;
 mod database_watch;
 mod figures;
 mod postgres_server;
