@@ -15,6 +15,7 @@
     reason = "a program that measures and prints"
 )]
 
+#[expect(dead_code, reason = "tests do more with it")]
 #[path = "../tests/it/postgres_server.rs"]
 mod postgres_server;
 

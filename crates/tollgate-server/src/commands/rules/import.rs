@@ -1,5 +1,6 @@
 //! `tollgate rules import`.
 
+use std::collections::HashSet;
 use std::io::Write;
 
 use serde_json::{Value, json};
@@ -87,28 +88,33 @@ async fn validate_together(
     clients: &[Value],
 ) -> Result<(), Failure> {
     let stored = database.load(&meant.scope).await?;
-    let key = |document: &Value| (document["id"].to_string(), document["plan"].to_string());
-    let id = |document: &Value| document["id"].to_string();
-    let together = |stored: Vec<Value>, new: &[Value], same: &dyn Fn(&Value, &Value) -> bool| {
-        let others = stored
-            .into_iter()
-            .filter(|old| !new.iter().any(|new| same(old, new)));
-        let all = others.chain(
-            new.iter()
-                .filter(|new| new["active"] != json!(false))
-                .cloned(),
-        );
-        all.map(|mut document| {
-            if let Some(fields) = document.as_object_mut() {
-                fields.remove("active");
-            }
-            document
-        })
-        .collect::<Vec<_>>()
-    };
-    let rules = together(stored.rules, rules, &|a, b| key(a) == key(b));
-    let clients = together(stored.clients, clients, &|a, b| id(a) == id(b));
+    let rules = together(stored.rules, rules);
+    let clients = together(stored.clients, clients);
     validate(meant, &rules, &clients)
+}
+
+/// What will be in force.
+fn together(stored: Vec<Value>, new: &[Value]) -> Vec<Value> {
+    // Clients have a plan as well, and are told apart by their id alone.
+    let is_rule = |document: &Value| document.get("limit").is_some();
+    // A file may say a number, which is a text in the database.
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
+    let key = |document: &Value| {
+        let plan = is_rule(document).then(|| text(&document["plan"]));
+        (text(&document["id"]), plan)
+    };
+    let named: HashSet<_> = new.iter().map(key).collect();
+    let others = stored.into_iter().filter(|old| !named.contains(&key(old)));
+    let active = new.iter().filter(|new| new["active"] != json!(false));
+    let mut all: Vec<Value> = others.chain(active.cloned()).collect();
+    for fields in all.iter_mut().filter_map(Value::as_object_mut) {
+        fields.remove("active");
+    }
+    all
 }
 
 fn report(imported: &Imported, dry_run: bool, out: &mut impl Write) -> Result<(), Failure> {
