@@ -46,7 +46,7 @@ pub use name::{Name, NameError};
 pub use path::{EncodedSlash, Path, PathError, PathRules, Pattern, PatternError};
 pub use request::Request;
 pub use rule::{
-    Cost, Explanation, Match, MatchError, Mismatch, Mode, OnFailure, Rule, RuleSet, RuleSetError,
-    Standing,
+    Cost, Explanation, Match, MatchError, Met, Mismatch, Mode, OnFailure, Rule, RuleSet,
+    RuleSetError, Standing,
 };
 pub use usage::{Usage, WhichBucket};

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::request::Request;
-use crate::rule::{Rule, RuleSet, RuleSetError};
+use crate::rule::{Met, Rule, RuleSet, RuleSetError};
 use crate::store::{MemoryConfig, MemoryStats};
 use crate::usage::Usage;
 
@@ -170,17 +170,18 @@ impl Limiter {
             #[cfg(feature = "redis")]
             Home::Shared(shared) => {
                 let rules = shared.rules().load_full();
-                shared.decide(&rules, request, true).await
+                shared.decide(&rules.meet(request), true).await
             }
         }
     }
 
-    /// Decides by these rules, whatever its own are: for who keeps rules together with something else that belongs to them.
-    pub async fn decide_by(&self, rules: &RuleSet, request: &Request<'_>) -> Decision {
+    /// Takes the cost of a request from all buckets it was found to [meet](RuleSet::meet), or from none: for who keeps rules
+    /// together with something else that belongs to them.
+    pub async fn decide_on(&self, met: &Met<'_>) -> Decision {
         match &self.home {
-            Home::Here(local) => local.decide_by(rules, request),
+            Home::Here(local) => local.decide_on(met),
             #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.decide(rules, request, true).await,
+            Home::Shared(shared) => shared.decide(met, true).await,
         }
     }
 
@@ -191,17 +192,17 @@ impl Limiter {
             #[cfg(feature = "redis")]
             Home::Shared(shared) => {
                 let rules = shared.rules().load_full();
-                shared.decide(&rules, request, false).await
+                shared.decide(&rules.meet(request), false).await
             }
         }
     }
 
-    /// Says what [`decide_by`](Self::decide_by) would, and takes nothing.
-    pub async fn peek_by(&self, rules: &RuleSet, request: &Request<'_>) -> Decision {
+    /// Says what [`decide_on`](Self::decide_on) would, and takes nothing.
+    pub async fn peek_on(&self, met: &Met<'_>) -> Decision {
         match &self.home {
-            Home::Here(local) => local.peek_by(rules, request),
+            Home::Here(local) => local.peek_on(met),
             #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.decide(rules, request, false).await,
+            Home::Shared(shared) => shared.decide(met, false).await,
         }
     }
 

@@ -15,8 +15,7 @@ pub use explanation::{Explanation, Standing};
 pub use matching::{Match, MatchError, Mismatch};
 #[cfg(feature = "redis")]
 pub(crate) use set::Family;
-pub(crate) use set::Met;
-pub use set::{RuleSet, RuleSetError};
+pub use set::{Met, RuleSet, RuleSetError};
 
 use crate::bucket::{Bucket, Dimension};
 use crate::limit::Limit;

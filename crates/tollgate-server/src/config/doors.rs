@@ -49,7 +49,12 @@ pub struct Admin {
 pub(super) fn gateway(place: &Place<'_>, problems: &mut Problems) -> Option<Gateway> {
     let fields = Fields::of(place, GATEWAY, problems)?;
     let listen = fields.or("listen", ([127, 0, 0, 1], 8080).into(), problems, listen);
-    let upstreams = fields.required("upstreams", problems, upstreams)?;
+    let upstreams = fields.required(
+        "upstreams",
+        "upstreams: [{ path: /, to: [\"http://127.0.0.1:3000\"] }]",
+        problems,
+        upstreams,
+    )?;
     Some(Gateway { listen, upstreams })
 }
 
@@ -104,7 +109,7 @@ fn upstream(place: &Place<'_>, problems: &mut Problems) -> Option<Upstream> {
         let trimmed = path.trim_end_matches('/');
         Some(if trimmed.is_empty() { "/" } else { trimmed }.to_owned())
     });
-    let to = fields.required("to", problems, |place, problems| {
+    let to = fields.required("to", "to: [\"http://127.0.0.1:3000\"]", problems, |place, problems| {
         let items = place.items("addresses such as \"http://127.0.0.1:3000\"", problems)?;
         if items.is_empty() {
             place.error(problems, "this list is empty; expected at least one address such as \"http://127.0.0.1:3000\"");

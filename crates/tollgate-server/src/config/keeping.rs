@@ -71,7 +71,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 pub(super) fn database(place: &Place<'_>, problems: &mut Problems) -> Option<DatabaseConfig> {
     let fields = Fields::of(place, DATABASE, problems)?;
-    let url = fields.required("url", problems, url);
+    let url = fields.required("url", "url: \"sqlite:tollgate.db\"", problems, url);
     let poll = Duration::from_millis(100)..=Duration::from_secs(3_600);
     let poll = fields.or("poll", Duration::from_secs(1), problems, duration(poll));
     let scope = match fields.has("scope") {

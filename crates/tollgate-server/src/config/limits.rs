@@ -102,7 +102,7 @@ fn bucket(
     problems: &mut Problems,
     make: fn(Rate, u64) -> Result<Limit, LimitError>,
 ) -> Made {
-    let rate = fields.required("rate", problems, |place, problems| {
+    let rate = fields.required("rate", "rate: 10/s", problems, |place, problems| {
         let rate = rate(place, problems)?;
         Some((rate, place.peek()?.text.clone()))
     });
@@ -144,8 +144,8 @@ fn windowed(
     problems: &mut Problems,
     make: fn(u64, Duration) -> Result<Limit, LimitError>,
 ) -> Made {
-    let limit = fields.required("limit", problems, number(1..=4_000_000_000));
+    let limit = fields.required("limit", "limit: 600", problems, number(1..=4_000_000_000));
     let window = Duration::from_millis(1)..=Duration::from_secs(400 * 86_400);
-    let window = fields.required("window", problems, duration(window));
+    let window = fields.required("window", "window: 1m", problems, duration(window));
     Some(make(limit?, window?))
 }

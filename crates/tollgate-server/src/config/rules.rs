@@ -68,12 +68,17 @@ pub(super) fn rule(place: &Place<'_>, problems: &mut Problems) -> Option<RuleEnt
     ];
     let fields = Fields::of_with(place, RULE, &foreign, problems)?;
     let before = problems.errors();
-    let id = fields.required("id", problems, name);
+    let id = fields.required("id", "id: client", problems, name);
     fields.optional("description", problems, text(1_000, "a description"));
     let when = fields.or("match", Conditions::default(), problems, conditions);
     let plan = fields.optional("plan", problems, plan);
-    let per = fields.required("per", problems, dimensions);
-    let limit = fields.required("limit", problems, limit);
+    let per = fields.required(
+        "per",
+        "per: [client] for a bucket each, or per: [] for one bucket for everybody",
+        problems,
+        dimensions,
+    );
+    let limit = fields.required("limit", "limit: \"10/s burst 50\"", problems, limit);
     let modes = [Mode::Enforce, Mode::Shadow, Mode::Off];
     let modes = [
         ("enforce", modes[0]),
@@ -188,8 +193,13 @@ fn dimension(place: &Place<'_>, problems: &mut Problems) -> Option<Dimension> {
 pub(super) fn cost(place: &Place<'_>, problems: &mut Problems) -> Option<CostEntry> {
     let fields = Fields::of(place, COST, problems)?;
     let before = problems.errors();
-    let when = fields.required("match", problems, conditions);
-    let tokens = fields.required("cost", problems, number(0..=4_000_000_000));
+    let when = fields.required(
+        "match",
+        "match: { methods: [POST], path: /reports }",
+        problems,
+        conditions,
+    );
+    let tokens = fields.required("cost", "cost: 10", problems, number(0..=4_000_000_000));
     if problems.errors() > before {
         return None;
     }

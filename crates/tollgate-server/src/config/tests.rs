@@ -1,7 +1,105 @@
+//! The documentation against the reader: the same fields, and examples that work.
+
+use std::collections::BTreeSet;
+
 use super::*;
 
+const DOCS: &str = include_str!("../../../../docs/configuration.md");
+
+/// The first column of every table, where it names a field.
+fn documented_fields() -> BTreeSet<String> {
+    let rows = DOCS.lines().filter_map(|line| line.strip_prefix("| `"));
+    let fields = rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned()));
+    fields.collect()
+}
+
 #[test]
-fn a_configuration_of_nothing_but_a_rule_is_one() {
-    let config = parse("rules: [{ id: a, per: [], limit: \"1/s\" }]", &|_| None).unwrap();
-    assert_eq!(config.policy.rules.rules().count(), 1);
+fn every_field_is_documented_and_every_documented_field_is_known() {
+    let known: BTreeSet<String> = known_fields().into_iter().collect();
+    let documented = documented_fields();
+    let missing: Vec<_> = known.difference(&documented).collect();
+    let unknown: Vec<_> = documented.difference(&known).collect();
+    assert!(
+        missing.is_empty(),
+        "not in docs/configuration.md: {missing:?}"
+    );
+    assert!(
+        unknown.is_empty(),
+        "only in docs/configuration.md: {unknown:?}"
+    );
+}
+
+#[test]
+fn every_example_in_the_documentation_is_a_configuration() {
+    let examples: Vec<&str> = (DOCS.split("```yaml\n").skip(1))
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    assert!(examples.len() >= 10, "{}", examples.len());
+    for example in examples {
+        let env = |name: &str| Some(format!("value-of-{name}"));
+        if let Err(problems) = parse(example, &env) {
+            panic!("{}", problems.render("docs/configuration.md", example));
+        }
+    }
+}
+
+#[test]
+fn the_message_in_the_documentation_is_the_real_one() {
+    let text = "rules:\n  - id: a\n    per: []\n    limit: { rate: 10/fortnight }\n";
+    let problems = parse(text, &|_| None).unwrap_err();
+    let said = problems.render("tollgate.yaml", text);
+    assert!(DOCS.contains(said.trim_end()), "{said}");
+}
+
+#[test]
+fn the_defaults_in_the_documentation_are_the_real_ones() {
+    let config = parse(
+        "gateway: { upstreams: [{ to: \"http://a\" }] }\nservice: {}\nadmin: {}\n",
+        &|_| None,
+    )
+    .unwrap();
+    let redis = parse("store: { redis: redis://127.0.0.1 }\n", &|_| None).unwrap();
+    let StoreConfig::Redis(redis) = redis.store else {
+        panic!("it says Redis");
+    };
+    let StoreConfig::Memory(memory) = config.store else {
+        panic!("it says nothing of Redis");
+    };
+    let kept = parse("database: { url: sqlite:a }\n", &|_| None).unwrap();
+    let (database, audit) = (kept.database.unwrap(), kept.audit.unwrap());
+    let time = crate::document::reading::duration_text;
+    for (field, default) in [
+        ("gateway.listen", config.gateway.unwrap().listen.to_string()),
+        ("service.listen", config.service.unwrap().listen.to_string()),
+        ("admin.listen", config.admin.unwrap().listen.to_string()),
+        ("store.deadline", time(redis.config.deadline)),
+        ("store.connect_timeout", time(redis.config.connect_timeout)),
+        (
+            "store.breaker.failures",
+            redis.shared.breaker.failures.to_string(),
+        ),
+        ("store.breaker.within", time(redis.shared.breaker.within)),
+        (
+            "store.breaker.open_for",
+            time(redis.shared.breaker.open_for),
+        ),
+        ("store.prefix", redis.config.prefix.clone()),
+        (
+            "store.remembered_denials",
+            redis.shared.remembered_denials.to_string(),
+        ),
+        ("store.max_keys", memory.max_keys.to_string()),
+        ("store.max_log_entries", memory.max_log_entries.to_string()),
+        ("database.poll", time(database.poll)),
+        ("database.scope", database.scope.to_string()),
+        ("audit.retention", time(audit.retention)),
+        ("audit.queue", audit.queue.to_string()),
+    ] {
+        let row = DOCS
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{field}`")))
+            .unwrap();
+        let column = row.split('|').nth(3).unwrap().trim();
+        assert_eq!(column, format!("`{default}`"), "{field}");
+    }
 }

@@ -166,7 +166,12 @@ pub(super) fn client(place: &Place<'_>, problems: &mut Problems) -> Option<Clien
     )];
     let fields = Fields::of_with(place, CLIENT, &foreign, problems)?;
     let before = problems.errors();
-    let id = fields.required("id", problems, text(128, "the id of a client"));
+    let id = fields.required(
+        "id",
+        "id: merchant_123",
+        problems,
+        text(128, "the id of a client"),
+    );
     let plan = fields.optional("plan", problems, plan);
     let key = fields.optional("api_key_sha256", problems, sha256);
     let client = Client {
@@ -179,6 +184,7 @@ pub(super) fn client(place: &Place<'_>, problems: &mut Problems) -> Option<Clien
         && let Err(error) = Clients::new([client.clone()])
     {
         place.error(problems, error.to_string());
+        return None;
     }
     Some(ClientEntry {
         client,

@@ -23,9 +23,8 @@ const SECRET: [&str; 8] = [
 /// Whether the value of this key is a secret.
 pub(super) fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    // What names a kind of thing, or stands for a key that nobody can guess from it, is no secret.
-    let is_harmless = key.contains("bucket") || key.ends_with("sha256");
-    !is_harmless && SECRET.iter().any(|part| key.contains(part))
+    // A token bucket is none. Where the hash of a key should stand, somebody may have put the key.
+    !key.contains("bucket") && SECRET.iter().any(|part| key.contains(part))
 }
 
 /// A line without its secrets, and where the marked part of it is now. Bytes, within the line.
@@ -76,11 +75,10 @@ fn secret_values(line: &str) -> Vec<Range<usize>> {
         if !is_value || !is_secret(key) {
             continue;
         }
-        let length = length_of_value(value);
+        let length = length_of_value(value, before.contains('{'));
         let said = value.get(..length).unwrap_or_default();
         let inside = said.trim_matches(['"', '\'']);
-        let is_variable = inside.starts_with("${") && inside.find('}') == Some(inside.len() - 1);
-        if said.is_empty() || is_variable && !inside.contains(":-") {
+        if said.is_empty() || is_variable(inside) {
             continue;
         }
         let start = line.len() - value.len();
@@ -89,27 +87,45 @@ fn secret_values(line: &str) -> Vec<Range<usize>> {
     found
 }
 
-fn length_of_value(value: &str) -> usize {
+/// `${NAME}` and nothing else; a default may be a secret.
+fn is_variable(value: &str) -> bool {
+    let name = value
+        .strip_prefix("${")
+        .and_then(|name| name.strip_suffix('}'));
+    name.is_some_and(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+}
+
+/// How long the value is that begins here. Rather too long than too short.
+fn length_of_value(value: &str, is_in_braces: bool) -> usize {
     let end = match value.chars().next() {
-        Some(quote @ ('"' | '\'')) => {
-            let inside = value.get(1..).unwrap_or_default();
-            inside.find(quote).map(|at| at + 2)
+        Some(quote @ ('"' | '\'')) => end_of_quoted(value, quote),
+        _ => {
+            // The "}" of a variable does not end a map.
+            let variable = value.starts_with("${").then(|| value.find('}')).flatten();
+            let from = variable.map_or(0, |at| at + 1);
+            let rest = value.get(from..).unwrap_or_default();
+            let is_mixed = rest.contains("${");
+            let brace = rest.find([',', '}']).filter(|_| is_in_braces && !is_mixed);
+            let ends = rest.find(" #").into_iter().chain(brace);
+            ends.min().map(|at| from + at)
         }
-        _ => value
-            .find(" #")
-            .into_iter()
-            .chain(value.find([',', '}']))
-            .min(),
     };
-    // A "}" may belong to a variable: better too much than too little.
-    match value.contains("${") {
-        true => value.trim_end().len(),
-        false => value
-            .get(..end.unwrap_or(value.len()))
-            .unwrap_or(value)
-            .trim_end()
-            .len(),
+    let end = end.unwrap_or(value.len());
+    value.get(..end).unwrap_or(value).trim_end().len()
+}
+
+fn end_of_quoted(value: &str, quote: char) -> Option<usize> {
+    let mut letters = value.char_indices().skip(1).peekable();
+    while let Some((at, c)) = letters.next() {
+        let is_doubled = quote == '\'' && letters.peek().is_some_and(|(_, next)| *next == quote);
+        match c {
+            '\\' if quote == '"' => drop(letters.next()),
+            c if c == quote && is_doubled => drop(letters.next()),
+            c if c == quote => return Some(at + 1),
+            _ => {}
+        }
     }
+    None
 }
 
 /// `scheme://user:password@host`: the password.
@@ -158,7 +174,17 @@ mod tests {
             ("  Admin-Token: 'x y'", "  Admin-Token: ***"),
             ("  token: ${TOKEN}", "  token: ${TOKEN}"),
             ("  token: ${TOKEN:-hunter2}", "  token: ***"),
-            ("  token: abc${TOKEN}", "  token: ***"),
+            ("  token: abc${TOKEN}def", "  token: ***"),
+            ("{ token: abc${TOKEN}def, a: 1 }", "{ token: ***"),
+            ("  token: a,b}c", "  token: ***"),
+            (
+                "{\"token\": \"a\\\"b\", \"c\": 1}",
+                "{\"token\": ***, \"c\": 1}",
+            ),
+            ("token: 'a''b' # c", "token: *** # c"),
+            ("token: \"never closed, a", "token: ***"),
+            ("{ token: ${TOKEN} }", "{ token: ${TOKEN} }"),
+            ("{ token: \"${TOKEN}\" }", "{ token: \"${TOKEN}\" }"),
             ("redis: redis://:pa:ss@host/0", "redis: redis://:***@host/0"),
             (
                 "redis: redis://u:p@ss@h, b: 1",
@@ -178,7 +204,7 @@ mod tests {
                 "client: [\"api_key:X-API-Key\", ip]",
             ),
             ("api_key: abc", "api_key: ***"),
-            ("api_key_sha256: 9f86d0", "api_key_sha256: 9f86d0"),
+            ("api_key_sha256: 9f86d0", "api_key_sha256: ***"),
         ] {
             assert_eq!(masked(line, 0..0).0, expected, "{line}");
         }
@@ -186,10 +212,10 @@ mod tests {
 
     #[test]
     fn the_mark_moves_with_the_text() {
-        let line = "token: hunter2hunter2, listen: here";
-        let (shown, marked) = masked(line, 31..35);
+        let line = "{ token: hunter2hunter2, listen: here }";
+        let (shown, marked) = masked(line, 33..37);
         assert_eq!(&shown[marked], "here");
-        let (shown, marked) = masked(line, 7..21);
+        let (shown, marked) = masked(line, 9..23);
         assert_eq!(&shown[marked], "***");
     }
 }

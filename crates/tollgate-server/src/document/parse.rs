@@ -330,6 +330,17 @@ impl Builder<'_> {
                 .help("replace it by spaces");
             return;
         }
+        let before = text.get(..at.start).unwrap_or_default();
+        let after = text.get(at.start..).unwrap_or_default();
+        if error.info().contains("flow mapping, did not find") && after.starts_with('{') {
+            let (what, quoted) = match before.ends_with('$') {
+                true => ("a variable", "\"${NAME}\""),
+                false => ("a \"{\" in a value", "\"/v1/{id}\""),
+            };
+            self.error(at, format!("{what} needs quotes within {{ }} and [ ]"))
+                .help(format!("put the whole value in quotes, as in {quoted}"));
+            return;
+        }
         let (message, help) = explained(error.info());
         let problem = self.error(at, message);
         if let Some(help) = help {

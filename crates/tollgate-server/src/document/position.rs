@@ -23,11 +23,13 @@ pub(super) struct Positions<'a> {
     strides: Vec<usize>,
     /// The byte and the character that each line begins with.
     lines: Vec<(usize, usize)>,
+    /// How many characters there are.
+    length: usize,
 }
 
 impl<'a> Positions<'a> {
     pub(super) fn of(text: &'a str) -> Self {
-        let (mut strides, mut lines) = (Vec::new(), vec![(0, 0)]);
+        let (mut strides, mut lines, mut length) = (Vec::new(), vec![(0, 0)], 0);
         for (nth, (byte, c)) in text.char_indices().enumerate() {
             if nth.is_multiple_of(STRIDE) {
                 strides.push(byte);
@@ -35,11 +37,13 @@ impl<'a> Positions<'a> {
             if c == '\n' {
                 lines.push((byte + 1, nth + 1));
             }
+            length = nth + 1;
         }
         Self {
             text,
             strides,
             lines,
+            length,
         }
     }
 
@@ -56,6 +60,8 @@ impl<'a> Positions<'a> {
 
     /// From one character to another, which is not part of it. White space at its end is left out.
     pub(super) fn between_chars(&self, from: usize, to: usize) -> Span {
+        // The parser counts bytes for characters in directives, and may end up behind the end.
+        let from = from.min(self.length);
         let (start, end) = (self.byte_of_char(from), self.byte_of_char(to));
         let said = self.text.get(start..end).unwrap_or_default().trim_end();
         let (line, (_, first)) = match self.lines.partition_point(|(byte, _)| *byte <= start) {

@@ -114,6 +114,13 @@ impl Problems {
         self.list.push_mut(problem)
     }
 
+    /// Says what to do about the last one.
+    pub(crate) fn last_help(&mut self, help: impl Into<String>) {
+        if let Some(problem) = self.list.last_mut() {
+            problem.help(help);
+        }
+    }
+
     /// Whether there is an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {

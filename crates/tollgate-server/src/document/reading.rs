@@ -268,10 +268,11 @@ impl<'a> Fields<'a> {
         self.optional(name, problems, read).unwrap_or(default)
     }
 
-    /// A field that must be there.
+    /// A field that must be there, with an example of what could stand there.
     pub(crate) fn required<T>(
         &self,
         name: &str,
+        example: &str,
         problems: &mut Problems,
         read: impl FnOnce(&Place<'a>, &mut Problems) -> Option<T>,
     ) -> Option<T> {
@@ -281,7 +282,8 @@ impl<'a> Fields<'a> {
             let mut unknown = unknown.filter(|key| !self.known.contains(key));
             if !unknown.any(|key| nearest(key, self.known) == Some(name)) {
                 self.place
-                    .error(problems, format!("the field {name:?} is missing"));
+                    .error(problems, format!("the field {name:?} is missing"))
+                    .help(format!("such as {example}"));
             }
             return None;
         };
@@ -344,21 +346,15 @@ pub(crate) fn number(
         let digits = scalar.text.replace('_', "");
         let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
         let number = digits.parse::<u64>().ok().filter(|_| is_number);
-        match number {
-            Some(number) if range.contains(&number) => return Some(number),
-            _ if is_number => {
-                let (least, most) = (grouped(*range.start()), grouped(*range.end()));
-                let message = format!(
-                    "{} is out of range; expected {least} to {most}",
-                    shown(scalar)
-                );
-                place.error(problems, message);
-            }
-            _ => {
-                let message = format!("{} is not a whole number", shown(scalar));
-                place.error(problems, message);
-            }
+        if let Some(number) = number.filter(|number| range.contains(number)) {
+            return Some(number);
         }
+        let (least, most) = (grouped(*range.start()), grouped(*range.end()));
+        let got = shown(scalar);
+        place.error(
+            problems,
+            format!("expected a whole number from {least} to {most}, got {got}"),
+        );
         None
     }
 }
@@ -378,7 +374,15 @@ pub(crate) fn grouped(number: u64) -> String {
 
 /// True or false.
 pub(crate) fn truth(place: &Place<'_>, problems: &mut Problems) -> Option<bool> {
-    choice(&[("true", true), ("false", false)])(place, problems)
+    let truth = choice(&[("true", true), ("false", false)])(place, problems);
+    let said = place.peek().map(|scalar| scalar.text.to_ascii_lowercase());
+    let meant = match said.as_deref() {
+        Some("yes" | "on" | "y" | "1") => "true",
+        Some("no" | "off" | "n" | "0") => "false",
+        _ => return truth,
+    };
+    problems.last_help(format!("did you mean {meant:?}?"));
+    truth
 }
 
 /// One of a few words.
@@ -393,9 +397,10 @@ pub(crate) fn choice<T: Copy>(
         if let Some((_, value)) = found {
             return Some(*value);
         }
-        let message = format!("{} is not one of {expected}", shown(scalar));
+        let message = format!("expected {expected}, got {}", shown(scalar));
         let problem = place.error(problems, message);
-        if let Some(meant) = nearest(&scalar.text, &names) {
+        let meant = nearest(&scalar.text, &names);
+        if let Some(meant) = meant.filter(|_| !scalar.is_from_environment()) {
             problem.help(format!("did you mean {meant:?}?"));
         }
         None
@@ -419,7 +424,7 @@ pub(crate) fn duration(
         let expected = "a time such as 10ms, 5s, 1m, 2h or 30d";
         let scalar = place.scalar(expected, problems)?;
         let Some(duration) = parsed_duration(&scalar.text) else {
-            let message = format!("{} is not a time; expected {expected}", shown(scalar));
+            let message = format!("expected {expected}, got {}", shown(scalar));
             let problem = place.error(problems, message);
             let is_bare = scalar.text.bytes().all(|b| b.is_ascii_digit());
             if is_bare && !scalar.is_from_environment() {
@@ -432,7 +437,7 @@ pub(crate) fn duration(
         }
         let (least, most) = (duration_text(*range.start()), duration_text(*range.end()));
         let message = format!(
-            "{} is out of range; expected {least} to {most}",
+            "expected a time from {least} to {most}, got {}",
             shown(scalar)
         );
         place.error(problems, message);

@@ -9,6 +9,10 @@
 
 mod audit;
 mod chart;
+mod config;
+mod config_check;
+mod config_mistakes;
+mod config_random;
 mod csv;
 mod database;
 mod database_commands;

@@ -23,7 +23,7 @@ fn policy() -> Policy {
     ])
     .unwrap();
     let identity = Identity::new(IdentityConfig::default()).unwrap();
-    Policy::new(rules, identity, Clients::default()).unwrap()
+    Policy::new(rules, identity, Clients::default())
 }
 
 /// The rules that a request meets.
@@ -41,9 +41,8 @@ fn met(uri: &str, lines: &[(&'static str, &[u8])]) -> Result<String, tollgate::P
     };
     let view = policy.view(&head, [203, 0, 113, 7].into())?;
     let request = view.request();
-    let ids: Vec<&str> = (policy.rules().matching(&request))
-        .map(|rule| rule.id().as_str())
-        .collect();
+    let met = policy.rules().meet(&request);
+    let ids: Vec<&str> = met.rules().iter().map(|rule| rule.id().as_str()).collect();
     Ok(ids.join(" "))
 }
 
@@ -99,7 +98,7 @@ fn a_caller_is_counted_by_its_endpoint_and_nothing_it_writes() {
             headers: &headers,
         };
         let view = policy.view(&head, [203, 0, 113, 7].into()).unwrap();
-        let decision = limiter.decide_by(policy.rules(), &view.request());
+        let decision = limiter.decide_on(&policy.rules().meet(&view.request()));
         admitted += u32::from(decision.allowed());
     }
     assert_eq!(admitted, 3);

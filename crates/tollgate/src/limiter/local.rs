@@ -93,33 +93,29 @@ impl LocalLimiter {
 
     /// Takes a request's cost from the buckets of all rules it meets, or from none.
     pub fn decide(&self, request: &Request<'_>) -> Decision {
-        self.decide_by(&self.rules.load(), request)
+        self.decide_on(&self.rules.load().meet(request))
     }
 
-    /// Decides by these rules, whatever its own are: for who keeps rules together with something else that belongs to them.
-    pub fn decide_by(&self, rules: &RuleSet, request: &Request<'_>) -> Decision {
-        let met = rules.meet(request);
-        let mut charges = Charges::new();
-        for rule in met.rules() {
-            charges.push(charge(rule, met.request()));
-        }
+    /// Takes the cost of a request from all buckets it was found to [meet](RuleSet::meet), or from none: for who keeps rules
+    /// together with something else that belongs to them.
+    pub fn decide_on(&self, met: &Met<'_>) -> Decision {
+        let charges = charges(met);
         let decision = match charges.as_slice() {
             [charge] => self.take_one(charge),
             charges => self.visit_all(charges, true),
         };
-        decision.by(rules.generation())
+        decision.by(met.generation())
     }
 
     /// Says what [`decide`](Self::decide) would, and takes nothing.
     pub fn peek(&self, request: &Request<'_>) -> Decision {
-        self.peek_by(&self.rules.load(), request)
+        self.peek_on(&self.rules.load().meet(request))
     }
 
-    /// Says what [`decide_by`](Self::decide_by) would, and takes nothing.
-    pub fn peek_by(&self, rules: &RuleSet, request: &Request<'_>) -> Decision {
-        let met = rules.meet(request);
-        let decision = self.visit_all(&charges(&met), false);
-        decision.by(rules.generation())
+    /// Says what [`decide_on`](Self::decide_on) would, and takes nothing.
+    pub fn peek_on(&self, met: &Met<'_>) -> Decision {
+        let decision = self.visit_all(&charges(met), false);
+        decision.by(met.generation())
     }
 
     /// Says what was used by those whom the request names, and changes nothing: of each rule that counts for one of them or for
@@ -211,9 +207,13 @@ impl LocalLimiter {
     }
 }
 
+#[inline(always)]
 pub(super) fn charges<'a>(met: &'a Met<'_>) -> Charges<'a> {
-    let rules = met.rules().iter();
-    rules.map(|rule| charge(rule, met.request())).collect()
+    let mut charges = Charges::new();
+    for rule in met.rules() {
+        charges.push(charge(rule, met.request()));
+    }
+    charges
 }
 
 pub(super) fn charge<'a>(rule: &'a Rule, request: &'a Request<'_>) -> Charge<'a> {

@@ -17,7 +17,7 @@ use crate::bucket::Bucket;
 use crate::decision::{Decision, Source, Tier, TierList};
 use crate::limit::Limit;
 use crate::request::Request;
-use crate::rule::{OnFailure, RuleSet};
+use crate::rule::{Met, OnFailure, RuleSet};
 use crate::store::{
     Charge, Fit, MemoryStore, Outcome, RedisError, RedisStore, Refund, Store as _, Taken,
 };
@@ -129,17 +129,11 @@ impl SharedLimiter {
         }
     }
 
-    pub(super) async fn decide(
-        &self,
-        rules: &RuleSet,
-        request: &Request<'_>,
-        charging: bool,
-    ) -> Decision {
-        let met = rules.meet(request);
+    pub(super) async fn decide(&self, met: &Met<'_>, charging: bool) -> Decision {
         let policies: SmallVec<[OnFailure; 4]> =
             met.rules().iter().map(|rule| rule.policy()).collect();
-        let decision = self.visit(&charges(&met), &policies, charging).await;
-        decision.by(rules.generation())
+        let decision = self.visit(&charges(met), &policies, charging).await;
+        decision.by(met.generation())
     }
 
     pub(super) async fn check(&self, charge: &Charge<'_>) -> Decision {

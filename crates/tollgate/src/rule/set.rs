@@ -17,7 +17,7 @@ use super::explanation::{Explanation, Standing};
 use super::index::{Finder, Index};
 use super::matching::Match;
 use super::{Mode, Rule};
-use crate::bucket::Dimension;
+use crate::bucket::{Bucket, Dimension};
 use crate::name::Name;
 use crate::path::{PathRules, Pattern};
 use crate::request::Request;
@@ -60,23 +60,60 @@ pub struct RuleSet {
     generation: u64,
 }
 
-/// What a request meets.
-#[derive(Debug)]
-pub(crate) struct Met<'a> {
+/// What a request meets: rules, and with them its buckets, its cost and the name of its endpoint.
+///
+/// ```
+/// use tollgate::{Dimension, LocalLimiter, Request, Rule, RuleSet};
+///
+/// let rules = RuleSet::new([Rule::new("client", "10/s burst 50".parse()?)?.per([Dimension::Client])])?;
+/// let request = Request::new().client("merchant_123");
+/// let met = rules.meet(&request);
+/// assert!(LocalLimiter::new().decide_on(&met).allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Met<'a> {
     /// With the route and the cost that the rules say, if it says none itself.
     request: Cow<'a, Request<'a>>,
     rules: SmallVec<[&'a Rule; 4]>,
+    generation: u64,
 }
 
 impl<'a> Met<'a> {
+    /// The rules, in their order, each with the figures of the request's plan.
     #[inline]
-    pub(crate) fn request(&self) -> &Request<'a> {
-        &self.request
+    #[must_use]
+    pub fn rules(&self) -> &[&'a Rule] {
+        &self.rules
+    }
+
+    /// What the request costs.
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        self.request.tokens()
+    }
+
+    /// What its endpoint is called, if that is known.
+    #[must_use]
+    pub fn route(&self) -> Option<&'a str> {
+        self.request.route_name()
+    }
+
+    /// The bucket that the request meets under one of these rules.
+    #[must_use]
+    pub fn bucket<'b>(&'b self, rule: &'b Rule) -> Bucket<'b> {
+        rule.bucket(&self.request)
+    }
+
+    /// Which generation of the rules this is.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     #[inline]
-    pub(crate) fn rules(&self) -> &[&'a Rule] {
-        &self.rules
+    pub(crate) fn request(&self) -> &Request<'a> {
+        &self.request
     }
 }
 
@@ -161,11 +198,6 @@ impl RuleSet {
         self.families.iter().flat_map(Family::rules)
     }
 
-    /// The rules this request meets.
-    pub fn matching<'a>(&'a self, request: &'a Request<'_>) -> impl Iterator<Item = &'a Rule> {
-        self.meet(request).rules.into_iter()
-    }
-
     /// Which rules this request meets, and why it does not meet the others.
     #[must_use]
     pub fn explain<'a>(&'a self, request: &'a Request<'_>) -> Explanation<'a> {
@@ -188,12 +220,14 @@ impl RuleSet {
 
     /// What this request meets.
     #[inline]
-    pub(crate) fn meet<'a>(&'a self, request: &'a Request<'_>) -> Met<'a> {
+    #[must_use]
+    pub fn meet<'a>(&'a self, request: &'a Request<'_>) -> Met<'a> {
         if self.is_unconditional {
             let rules = self.families.iter().filter_map(|f| f.figures(request));
             return Met {
                 rules: rules.collect(),
                 request: Cow::Borrowed(request),
+                generation: self.generation,
             };
         }
         self.meet_some(request)
@@ -216,7 +250,11 @@ impl RuleSet {
         {
             request = Cow::Owned(request.into_owned().cost(cost.tokens()));
         }
-        Met { request, rules }
+        Met {
+            request,
+            rules,
+            generation: self.generation,
+        }
     }
 
     fn find<'a, 'r>(&'a self, request: &'r Request<'r>) -> Found<'a, 'r> {

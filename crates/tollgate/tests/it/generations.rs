@@ -84,9 +84,9 @@ fn what_was_used_stays_used_and_a_decision_says_by_which_generation() {
     let second = run(limiter.decide(&request));
     assert_eq!((second.generation(), second.remaining()), (11, Some(13)));
     // Rules that are kept elsewhere, for one decision.
-    let third = run(limiter.decide_by(&generation(3, 9), &request));
+    let third = run(limiter.decide_on(&generation(3, 9).meet(&request)));
     assert_eq!((third.generation(), third.remaining()), (3, Some(4)));
-    let looked = run(limiter.peek_by(&generation(4, 9), &request.cost(0)));
+    let looked = run(limiter.peek_on(&generation(4, 9).meet(&request.cost(0))));
     assert_eq!((looked.generation(), looked.remaining()), (4, Some(5)));
     assert_eq!(limiter.rules().generation(), 11);
 }

@@ -165,7 +165,10 @@ fn names_that_anybody_can_invent() {
     warns(
         &text,
         says,
-        ("[{", "[{ id: b, per: [ip], limit: \"9/s\" }, {"),
+        (
+            "rules: [{",
+            "rules: [{ id: b, per: [ip], limit: \"9/s\" }, {",
+        ),
     );
     warns(
         &text,
