@@ -2,10 +2,17 @@
 //!
 //! It knows names and defaults, and nothing of what the commands do.
 
+mod database;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use tollgate::Limit;
+
+pub(crate) use database::{
+    DatabaseArgs, ExportArgs, ExportFormat, ImportArgs, ListArgs, RemoveArgs, RulesArgs,
+    RulesCommand, SetArgs, ViolationsArgs,
+};
 
 use crate::simulate::Scenario;
 
@@ -29,6 +36,14 @@ pub(crate) enum Command {
 
     /// Write a configuration to begin with, complete and explained.
     Init(InitArgs),
+
+    /// See and change the rules in the database.
+    #[command(after_help = database::RULES_EXAMPLES)]
+    Rules(RulesArgs),
+
+    /// Show who was denied what, from the audit trail in the database.
+    #[command(after_help = database::VIOLATIONS_EXAMPLES)]
+    Violations(ViolationsArgs),
 }
 
 /// Where the configuration is, unless somebody says otherwise.

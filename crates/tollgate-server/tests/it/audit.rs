@@ -335,7 +335,7 @@ async fn more_buckets_than_there_is_room_for_are_counted_as_lost(place: Place) {
         trail.note(&violation(&[("client", &client)], moment(0)));
     }
     assert!(trail.stats().held <= 160, "{:?}", trail.stats());
-    assert_eq!(trail.lost() as usize + trail.stats().held, 10_000);
+    assert_eq!(trail.lost() + trail.stats().held as u64, 10_000);
     assert_adds_up(trail.close(PATIENCE).await, &database).await;
 }
 

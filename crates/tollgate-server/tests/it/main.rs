@@ -15,6 +15,7 @@ mod config_mistakes;
 mod config_random;
 mod csv;
 mod database;
+mod database_commands;
 mod database_watch;
 mod figures;
 mod live;

@@ -79,10 +79,12 @@ impl PostgresServer {
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        // At once, and with all its children.
-        let id = self.process.id().to_string();
-        let _ = Command::new("kill").args(["-QUIT", &id]).status();
-        let _ = self.process.wait();
+        if let Ok(None) = self.process.try_wait() {
+            // At once, and with all its children.
+            let id = self.process.id().to_string();
+            let _ = Command::new("kill").args(["-QUIT", &id]).status();
+            let _ = self.process.wait();
+        }
     }
 }
 
@@ -119,7 +121,10 @@ fn spawn(folder: &Path) -> Child {
 
 /// A folder as `initdb` leaves it.
 fn template() -> PathBuf {
-    let template = Path::new(env!("CARGO_TARGET_TMPDIR")).join("postgres-template");
+    // Another version cannot read it.
+    let version: String = program("postgres").display().to_string();
+    let version: String = version.chars().filter(char::is_ascii_digit).collect();
+    let template = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("postgres-{version}"));
     if template.exists() {
         return template;
     }
