@@ -2,6 +2,7 @@
 
 pub(crate) mod check_config;
 mod database;
+pub(crate) mod explain;
 mod failure;
 pub(crate) mod init;
 pub(crate) mod rules;

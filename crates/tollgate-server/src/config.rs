@@ -21,12 +21,13 @@ mod who;
 
 pub use doors::{Admin, Gateway, Service, Upstream};
 pub use file::ConfigFile;
-pub use keeping::{AuditConfig, DatabaseConfig, LogConfig, LogFormat, LogLevel};
+pub use keeping::{DatabaseSettings, LogConfig, LogFormat, LogLevel};
 pub use policy::{PolicyConfig, read_client, read_rule};
 pub use secret::{Secret, Url};
 pub use store::{RedisSettings, StoreConfig};
 pub(crate) use summary::Summary;
 
+use crate::audit::TrailConfig;
 use crate::document::{self, Problems};
 use draft::Draft;
 
@@ -42,9 +43,9 @@ pub struct Config {
     /// Where usage is kept.
     pub store: StoreConfig,
     /// Where rules or violations are kept.
-    pub database: Option<DatabaseConfig>,
+    pub database: Option<DatabaseSettings>,
     /// The record of violations, if it is kept.
-    pub audit: Option<AuditConfig>,
+    pub audit: Option<TrailConfig>,
     /// The log of the program.
     pub log: LogConfig,
     /// Where rules and clients come from.

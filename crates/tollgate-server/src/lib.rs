@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use cli::{Cli, Command};
-use commands::{Failure, check_config, init, rules, violations};
+use commands::{Failure, check_config, explain, init, rules, violations};
 
 /// Runs the program with the arguments of this process.
 #[must_use]
@@ -39,6 +39,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Simulate(args) => Ok(simulate::simulate(args, &mut io::stdout().lock())?),
         Command::CheckConfig(args) => check_config::check_config(args),
         Command::Init(args) => init::init(args, &mut io::stdout().lock()),
+        Command::Explain(args) => explain::explain(args, &mut io::stdout().lock()),
         Command::Rules(args) => rules::rules(args, &mut io::stdout().lock()),
         Command::Violations(args) => violations::violations(args, &mut io::stdout().lock()),
     }

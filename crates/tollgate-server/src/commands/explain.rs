@@ -12,7 +12,7 @@ use tollgate::Source;
 use tollgate_tower::policy::{Head, Policy};
 
 use super::Failure;
-use super::runtime::block_on;
+use super::database::block_on;
 use crate::cli::ExplainArgs;
 use crate::config::{Config, StoreConfig};
 use crate::door;

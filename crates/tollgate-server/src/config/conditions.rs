@@ -55,8 +55,9 @@ pub(super) fn conditions(place: &Place<'_>, problems: &mut Problems) -> Option<C
     };
     match said.compile() {
         Ok(compiled) => said.compiled = compiled,
-        Err(error) => {
-            place.error(problems, error.to_string());
+        // Each was looked at already; what is left has no place of its own.
+        Err(_) => {
+            place.error(problems, "no request can meet these conditions");
             return None;
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use super::secret::Secret;
-use crate::document::reading::{Fields, Place, shortened, shown, text};
+use crate::document::reading::{Fields, Place, shown, text};
 use crate::document::{Problems, Spot};
 
 pub(super) const GATEWAY: &[&str] = &["listen", "upstreams"];
@@ -76,8 +76,7 @@ fn upstreams(place: &Place<'_>, problems: &mut Problems) -> Option<Vec<Upstream>
         };
         match known.get(&upstream.path) {
             Some(first) => {
-                let path = shortened(&upstream.path);
-                item.error(problems, format!("a second upstream for the path {path}"))
+                item.error(problems, "a second upstream for the same path")
                     .help("put all its servers into one `to` list")
                     .also(first.at, "the first is here");
             }
@@ -177,9 +176,7 @@ pub(super) fn admin(place: &Place<'_>, problems: &mut Problems) -> Option<Admin>
         problems
             .error(
                 fields.spot_of("listen"),
-                format!(
-                    "other machines can connect to {listen}, and the admin interface has no token"
-                ),
+                "other machines can connect here, and the admin interface has no token",
             )
             .help("add token: \"${TOLLGATE_ADMIN_TOKEN}\", or listen on 127.0.0.1");
     }
@@ -240,7 +237,10 @@ pub(super) fn same_address(doors: &[(&str, Option<SocketAddr>, Spot)], problems:
         let first = earlier.iter().find(|(_, other, _)| *other == Some(listen));
         if let Some((name, _, first)) = first {
             problems
-                .error(spot.clone(), format!("{name} listens at {listen} already"))
+                .error(
+                    spot.clone(),
+                    format!("{name} listens at this address already"),
+                )
                 .help("give each a port of its own")
                 .also(first.at, "the first is here");
         }

@@ -3,12 +3,13 @@
 use tollgate::PathRules;
 
 use super::doors::{self, Admin, Gateway, Service};
-use super::keeping::{self, AuditDraft, DatabaseConfig, LogConfig};
+use super::keeping::{self, AuditDraft, DatabaseSettings, LogConfig};
 use super::policy::PolicyConfig;
 use super::rules::{self, CostEntry, RuleEntry};
 use super::store::{self, StoreDraft};
 use super::who::{self, ClientEntry, IdentityDraft};
 use super::{Config, RulesFrom, warnings};
+use crate::audit::TrailConfig;
 use crate::document::reading::{Fields, Place, choice};
 use crate::document::{Node, Problems, Spot};
 
@@ -35,7 +36,7 @@ pub(super) struct Draft {
     pub(super) service: Option<Service>,
     pub(super) admin: Option<Admin>,
     pub(super) store: StoreDraft,
-    pub(super) database: Option<DatabaseConfig>,
+    pub(super) database: Option<DatabaseSettings>,
     pub(super) audit: Option<AuditDraft>,
     pub(super) log: LogConfig,
     pub(super) identity: IdentityDraft,
@@ -149,11 +150,16 @@ impl Draft {
         }
         let mut warned = Problems::default();
         warnings::all(&self, &mut warned);
-        let audit = match (&self.database, self.audit) {
-            (Some(_), None) => Some(keeping::AuditConfig::default()),
+        let scope = self.database.as_ref().map(|database| database.scope);
+        let audit = match (scope, self.audit) {
+            (Some(_), None) => Some(TrailConfig::default()),
             (Some(_), Some(audit)) if audit.enabled => Some(audit.config),
             _ => None,
         };
+        let audit = audit.map(|audit| TrailConfig {
+            scope: scope.map_or_else(String::new, |scope| scope.to_string()),
+            ..audit
+        });
         Some(Config {
             gateway: self.gateway,
             service: self.service,

@@ -7,6 +7,8 @@ use tollgate::Name;
 
 use super::secret::{Secret, Url};
 use super::values::name;
+use crate::audit::TrailConfig;
+use crate::database::{DEFAULT_SCOPE, WatchConfig};
 use crate::document::reading::{Fields, Place, choice, duration, number, text, truth};
 use crate::document::{Problems, Spot};
 
@@ -16,24 +18,15 @@ pub(super) const LOG: &[&str] = &["level", "format"];
 
 /// The database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DatabaseConfig {
+pub struct DatabaseSettings {
     /// `sqlite:FILE` or `postgres://…`.
     pub url: Url,
-    /// How often to look for changes that nobody told of.
-    pub poll: Duration,
+    /// How to look for changes.
+    pub watch: WatchConfig,
     /// Whose rules these are, if several share the database.
     pub scope: Name,
     /// Where to keep the last good rules, for a start while the database is away.
     pub cache: Option<PathBuf>,
-}
-
-/// The record of violations. It is kept in the database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AuditConfig {
-    /// How long rows are kept.
-    pub retention: Duration,
-    /// How many rows may wait to be written; more are counted and dropped.
-    pub queue: usize,
 }
 
 /// The log of the program.
@@ -69,19 +62,19 @@ pub enum LogFormat {
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-pub(super) fn database(place: &Place<'_>, problems: &mut Problems) -> Option<DatabaseConfig> {
+pub(super) fn database(place: &Place<'_>, problems: &mut Problems) -> Option<DatabaseSettings> {
     let fields = Fields::of(place, DATABASE, problems)?;
     let url = fields.required("url", "url: \"sqlite:tollgate.db\"", problems, url);
-    let poll = Duration::from_millis(100)..=Duration::from_secs(3_600);
-    let poll = fields.or("poll", Duration::from_secs(1), problems, duration(poll));
+    let poll = duration(Duration::from_millis(10)..=Duration::from_secs(60));
+    let poll = fields.optional("poll", problems, poll);
     let scope = match fields.has("scope") {
         true => fields.optional("scope", problems, name),
-        false => Name::new("default").ok(),
+        false => Name::new(DEFAULT_SCOPE).ok(),
     };
     let cache = fields.optional("cache", problems, text(4_096, "the path of a file"));
-    Some(DatabaseConfig {
+    Some(DatabaseSettings {
         url: url?,
-        poll,
+        watch: WatchConfig { poll },
         scope: scope?,
         cache: cache.map(PathBuf::from),
     })
@@ -95,7 +88,12 @@ fn url(place: &Place<'_>, problems: &mut Problems) -> Option<Url> {
     ));
     let rest = url.expose().split_once(':').map_or("", |(_, rest)| rest);
     let is_there = match url.scheme() {
-        "sqlite" => !rest.trim_start_matches('/').is_empty(),
+        // What is only in memory is lost.
+        "sqlite" => {
+            let file = rest.strip_prefix("//").unwrap_or(rest);
+            let file = file.split('?').next().unwrap_or_default();
+            !file.is_empty() && !file.contains(":memory:") && !rest.contains("mode=memory")
+        }
         "postgres" | "postgresql" => {
             rest.starts_with("//") && url.hosts().any(|host| !host.is_empty())
         }
@@ -115,38 +113,32 @@ fn url(place: &Place<'_>, problems: &mut Problems) -> Option<Url> {
 pub(super) struct AuditDraft {
     pub(super) spot: Spot,
     pub(super) enabled: bool,
-    pub(super) config: AuditConfig,
-}
-
-impl Default for AuditConfig {
-    fn default() -> Self {
-        Self {
-            retention: DAY * 30,
-            queue: 10_000,
-        }
-    }
+    pub(super) config: TrailConfig,
 }
 
 pub(super) fn audit(place: &Place<'_>, problems: &mut Problems) -> Option<AuditDraft> {
     let fields = Fields::of(place, AUDIT, problems)?;
-    let default = AuditConfig::default();
-    let retention = Duration::from_secs(3_600)..=DAY * 3_650;
-    let queue = fields.optional("queue", problems, number(100..=1_000_000));
+    let default = TrailConfig::default();
+    let queue = fields.optional("queue", problems, number(100..=10_000_000));
     Some(AuditDraft {
         spot: place.spot(),
         enabled: fields.or("enabled", true, problems, truth),
-        config: AuditConfig {
-            retention: fields.or(
-                "retention",
-                default.retention,
-                problems,
-                duration(retention),
-            ),
-            queue: queue
+        config: TrailConfig {
+            retention: fields.or("retention", default.retention, problems, retention),
+            most_backlog: queue
                 .and_then(|n| usize::try_from(n).ok())
-                .unwrap_or(default.queue),
+                .unwrap_or(default.most_backlog),
+            ..default
         },
     })
+}
+
+fn retention(place: &Place<'_>, problems: &mut Problems) -> Option<Option<Duration>> {
+    if place.peek().is_some_and(|scalar| scalar.text == "forever") {
+        return Some(None);
+    }
+    let range = Duration::from_secs(3_600)..=DAY * 3_650;
+    duration(range)(place, problems).map(Some)
 }
 
 pub(super) fn log(place: &Place<'_>, problems: &mut Problems) -> Option<LogConfig> {

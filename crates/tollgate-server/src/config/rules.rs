@@ -136,10 +136,7 @@ fn dimensions(place: &Place<'_>, problems: &mut Problems) -> Option<Vec<Dimensio
     for item in items {
         let dimension = dimension(&item, problems)?;
         if all.contains(&dimension) {
-            item.error(
-                problems,
-                format!("{dimension} is there twice; name it once"),
-            );
+            item.error(problems, "this is there twice; name it once");
         }
         all.push(dimension);
     }
@@ -235,17 +232,16 @@ pub(super) fn together(entries: &[RuleEntry], problems: &mut Problems) -> Option
 
 fn fits(entry: &RuleEntry, family: &[&RuleEntry], problems: &mut Problems) {
     let Some(first) = family.first() else { return };
-    let id = entry.rule.id();
     let same_plan = |other: &&&RuleEntry| other.rule.plan_name() == entry.rule.plan_name();
     if let Some(other) = family.iter().find(same_plan) {
         let plan = match entry.rule.plan_name() {
-            Some(plan) => format!("the plan {plan:?}"),
-            None => "no plan".to_owned(),
+            Some(_) => "this plan",
+            None => "no plan",
         };
         problems
             .error(
                 entry.spot.clone(),
-                format!("two rules have the id \"{id}\" and {plan}"),
+                format!("two rules have this id and {plan}"),
             )
             .help("give one of them another id or a plan of its own")
             .also(other.spot.at, "the first is here");
@@ -254,7 +250,7 @@ fn fits(entry: &RuleEntry, family: &[&RuleEntry], problems: &mut Problems) {
         problems
             .error(
                 entry.per_spot.clone(),
-                format!("the rules with the id \"{id}\" count by different things"),
+                "rules of one id have to count by the same things",
             )
             .help("give them the same `per`, or different ids")
             .also(first.per_spot.at, "the first says this");
@@ -263,7 +259,7 @@ fn fits(entry: &RuleEntry, family: &[&RuleEntry], problems: &mut Problems) {
         problems
             .error(
                 entry.spot.clone(),
-                format!("the rules with the id \"{id}\" are for different requests"),
+                "rules of one id have to be for the same requests",
             )
             .help("give them the same `match`, or different ids")
             .also(first.spot.at, "the first is here");

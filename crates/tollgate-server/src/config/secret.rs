@@ -80,7 +80,9 @@ impl Url {
     pub(super) fn has_password(&self) -> bool {
         let (_, login, _) = self.split();
         let password = login.and_then(|login| login.split_once(':'));
+        let in_query = self.0.text.split_once('?');
         password.is_some_and(|(_, password)| !password.is_empty())
+            || in_query.is_some_and(|(_, query)| query.contains("pass"))
     }
 
     /// Whether a password stands in the file itself.
@@ -99,10 +101,11 @@ impl Url {
     }
 }
 
-/// Without the login.
+/// Without the login, and without settings, among which a password may be.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.split() {
+        let (scheme, login, rest) = self.split();
+        match (scheme, login, rest.split('?').next().unwrap_or_default()) {
             ("", _, all) => f.write_str(all),
             (scheme, None, rest) => write!(f, "{scheme}://{rest}"),
             (scheme, Some(_), rest) => write!(f, "{scheme}://***@{rest}"),
@@ -128,7 +131,8 @@ mod tests {
             ("redis://u:hunter2@h:1/0", "redis://***@h:1/0"),
             ("redis://:hunter/2@h", "redis://***@h"),
             ("redis://:hunter@2@h/0", "redis://***@h/0"),
-            ("postgres://u:hunter2@h/db?x=1", "postgres://***@h/db?x=1"),
+            ("postgres://u:hunter2@h/db?x=1", "postgres://***@h/db"),
+            ("unix:///run/redis?pass=hunter2", "unix:///run/redis"),
             ("sqlite:tollgate.db", "sqlite:tollgate.db"),
             ("redis://[::1]:6379", "redis://[::1]:6379"),
         ] {

@@ -90,10 +90,9 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
         ),
         ("store.max_keys", memory.max_keys.to_string()),
         ("store.max_log_entries", memory.max_log_entries.to_string()),
-        ("database.poll", time(database.poll)),
         ("database.scope", database.scope.to_string()),
-        ("audit.retention", time(audit.retention)),
-        ("audit.queue", audit.queue.to_string()),
+        ("audit.retention", time(audit.retention.unwrap())),
+        ("audit.queue", audit.most_backlog.to_string()),
     ] {
         let row = DOCS
             .lines()

@@ -10,7 +10,7 @@ use tollgate_tower::identity::{
 };
 
 use super::values::{parsed, plan};
-use crate::document::reading::{Fields, Place, choice, number, shortened, shown, text, truth};
+use crate::document::reading::{Fields, Place, choice, number, shown, text, truth};
 use crate::document::{Problems, Spot};
 
 pub(super) const IDENTITY: &[&str] = &[
@@ -90,7 +90,11 @@ fn client_sources(place: &Place<'_>, problems: &mut Problems) -> Option<Vec<Clie
             sources.push(source);
             continue;
         };
-        item.error(problems, wrong.to_string());
+        let message = match item.is_from_environment() {
+            true => "this source stands there already, or behind ip, and is never asked".to_owned(),
+            false => wrong.to_string(),
+        };
+        item.error(problems, message);
     }
     Some(sources)
 }
@@ -103,7 +107,7 @@ fn plan_sources(place: &Place<'_>, problems: &mut Problems) -> Option<Vec<PlanSo
             continue;
         };
         if sources.contains(&source) {
-            item.error(problems, IdentityError::PlanSourceTwice(source).to_string());
+            item.error(problems, "this source stands there already; name it once");
         } else {
             sources.push(source);
         }
@@ -157,6 +161,8 @@ pub(super) fn paths(place: &Place<'_>, problems: &mut Problems) -> Option<PathRu
 pub(super) struct ClientEntry {
     pub(super) client: Client,
     pub(super) spot: Spot,
+    /// Whether what it says came from the environment, and must not be shown.
+    is_hidden: bool,
 }
 
 pub(super) fn client(place: &Place<'_>, problems: &mut Problems) -> Option<ClientEntry> {
@@ -183,10 +189,15 @@ pub(super) fn client(place: &Place<'_>, problems: &mut Problems) -> Option<Clien
     if problems.errors() == before
         && let Err(error) = Clients::new([client.clone()])
     {
-        place.error(problems, error.to_string());
+        let message = match fields.any_from_environment() {
+            true => "a client cannot have such an id, plan or key".to_owned(),
+            false => error.to_string(),
+        };
+        place.error(problems, message);
         return None;
     }
     Some(ClientEntry {
+        is_hidden: fields.any_from_environment(),
         client,
         spot: place.spot(),
     })
@@ -223,7 +234,7 @@ pub(super) fn clients(entries: &[ClientEntry], problems: &mut Problems) -> Optio
             id, api_key_sha256, ..
         } = &entry.client;
         if let Some(first) = by_id.insert(id, entry) {
-            let message = format!("a second client has the id {}", shortened(id));
+            let message = format!("{} has the same id", first.spot.path);
             let also = first.spot.at;
             problems
                 .error(entry.spot.clone(), message)
@@ -233,12 +244,9 @@ pub(super) fn clients(entries: &[ClientEntry], problems: &mut Problems) -> Optio
         }
         let Some(key) = api_key_sha256 else { continue };
         if let Some(first) = by_key.insert(key, entry) {
-            let other = shortened(&first.client.id);
+            let other = &first.spot.path;
             problems
-                .error(
-                    entry.spot.clone(),
-                    format!("the client {other} has the same API key"),
-                )
+                .error(entry.spot.clone(), format!("{other} has the same API key"))
                 .help("give each client a key of its own")
                 .also(first.spot.at, "the first is here");
         }
@@ -267,16 +275,19 @@ pub(super) fn identified(
         }
     };
     if let Err(error) = identity.check(clients) {
-        let spot = match &error {
+        let entry = match &error {
             IdentityError::ReservedId { id, .. } => {
                 let mut entries = entries.iter();
-                entries
-                    .find(|entry| entry.client.id == *id)
-                    .map(|entry| entry.spot.clone())
+                entries.find(|entry| entry.client.id == *id)
             }
             _ => None,
         };
-        problems.error(spot.unwrap_or_default(), error.to_string());
+        let spot = entry.map(|entry| entry.spot.clone()).unwrap_or_default();
+        let message = match entry.is_some_and(|entry| entry.is_hidden) {
+            true => "this id is reserved: names found in a header begin like it".to_owned(),
+            false => error.to_string(),
+        };
+        problems.error(spot, message);
         return None;
     }
     Some(identity)

@@ -131,6 +131,22 @@ fn end_of_quoted(value: &str, quote: char) -> Option<usize> {
 /// `scheme://user:password@host`: the password.
 fn passwords(line: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
+    for (at, name) in line
+        .match_indices("pass=")
+        .chain(line.match_indices("password="))
+    {
+        let start = at + name.len();
+        let rest = line.get(start..).unwrap_or_default();
+        let end = rest
+            .find(['&', ' ', '"', '\'', ',', '}'])
+            .unwrap_or(rest.len());
+        let is_setting = line
+            .get(..at)
+            .is_some_and(|before| before.ends_with(['?', '&']));
+        if is_setting && end > 0 && !rest.starts_with("${") {
+            found.push(start..start + end);
+        }
+    }
     for (scheme, _) in line.match_indices("://") {
         let start = scheme + 3;
         let rest = line.get(start..).unwrap_or_default();
@@ -152,7 +168,9 @@ fn passwords(line: &str) -> Vec<Range<usize>> {
 /// A text that may be an address, without its password.
 pub(super) fn without_password(text: &str) -> String {
     let mut shown = text.to_owned();
-    for range in passwords(text).into_iter().rev() {
+    let mut passwords = passwords(text);
+    passwords.sort_by_key(|range| std::cmp::Reverse(range.start));
+    for range in passwords {
         shown.replace_range(range, MASK);
     }
     shown
@@ -197,6 +215,14 @@ mod tests {
             (
                 "url: postgres://u:${PW}@host/db",
                 "url: postgres://u:${PW}@host/db",
+            ),
+            (
+                "redis: unix:///run/r?db=1&pass=hunter2",
+                "redis: unix:///run/r?db=1&pass=***",
+            ),
+            (
+                "url: \"postgres://h/db?password=hunter2&x=1\"",
+                "url: \"postgres://h/db?password=***&x=1\"",
             ),
             ("algorithm: token_bucket", "algorithm: token_bucket"),
             (

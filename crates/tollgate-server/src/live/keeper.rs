@@ -12,7 +12,7 @@ use tollgate_tower::policy::Policy;
 use super::file::FileSign;
 use super::{LiveConfig, Shared, StartError, cache};
 use crate::config::{Config, ConfigFile, RulesFrom};
-use crate::database::{Database, DatabaseError, Loaded, Watch, WatchConfig};
+use crate::database::{Database, DatabaseError, Loaded, Watch};
 use crate::document::Node;
 
 /// An editor may write in several steps: nobody reads in between.
@@ -319,8 +319,8 @@ async fn open(config: &Config) -> Result<(Database, Loaded), DatabaseError> {
 }
 
 fn watch(config: &Config, database: &Database, known: i64) -> Watch {
-    let poll = config.database.as_ref().map(|settings| settings.poll);
-    database.watch(known, WatchConfig { poll })
+    let watch = config.database.as_ref().map(|settings| settings.watch);
+    database.watch(known, watch.unwrap_or_default())
 }
 
 async fn keep(config: &Config, loaded: &Loaded) {

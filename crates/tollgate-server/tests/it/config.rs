@@ -1,6 +1,6 @@
 //! Whole configurations: what is read, what is said of many mistakes, and what a database holds.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 use tollgate::{Instances, Request};
@@ -136,13 +136,13 @@ fn everything_that_can_be_said_is_read() {
     assert!(!format!("{config:?}").contains("pw"), "{config:?}");
     let database = config.database.unwrap();
     assert_eq!(
-        (database.scope.as_str(), database.poll),
-        ("eu", Duration::from_secs(5))
+        (database.scope.as_str(), database.watch.poll),
+        ("eu", Some(Duration::from_secs(5)))
     );
     let audit = config.audit.unwrap();
     assert_eq!(
-        (audit.retention, audit.queue),
-        (Duration::from_secs(7 * 86_400), 500)
+        (audit.retention, audit.most_backlog),
+        (Some(Duration::from_secs(7 * 86_400)), 500)
     );
     assert_eq!(config.rules_from, RulesFrom::Database);
     assert!(config.policy.paths().ignore_case);
@@ -196,7 +196,7 @@ fn a_secret_from_the_environment_shows_nowhere() {
 }
 
 #[test]
-fn ten_thousand_rules_are_read_in_a_few_seconds() {
+fn ten_thousand_rules_are_one_configuration() {
     let mut text = String::from("service: {}\nrules:\n");
     for nth in 0..10_000 {
         text.push_str(&format!(
@@ -205,19 +205,8 @@ fn ten_thousand_rules_are_read_in_a_few_seconds() {
             nth % 100 + 1
         ));
     }
-    let began = Instant::now();
     let config = good(&text);
-    println!(
-        "{} rules in {:?}",
-        config.policy.rules.rules().count(),
-        began.elapsed()
-    );
     assert_eq!(config.policy.rules.rules().count(), 10_000);
-    assert!(
-        began.elapsed() < Duration::from_secs(30),
-        "took {:?}",
-        began.elapsed()
-    );
 }
 
 #[test]
@@ -248,8 +237,8 @@ fn every_form_of_a_limit_is_read() {
     }
 }
 
-fn node(json: serde_json::Value) -> Node {
-    Node::from_json(&json)
+fn node(json: &serde_json::Value) -> Node {
+    Node::from_json(json)
 }
 
 #[test]
@@ -257,13 +246,13 @@ fn rules_and_clients_of_a_database_are_compiled_with_the_costs_of_the_file() {
     let config = good(
         "service: {}\ndatabase: { url: sqlite:x.db }\ncosts: [{ match: { path: /a }, cost: 3 }]\n",
     );
-    let rules = [node(json!({
+    let rules = [node(&json!({
         "id": "charges", "plan": null, "match": { "methods": ["POST"], "headers": { "X-Region": "eu" } },
         "per": ["client", "header:X-Region"], "limit": { "algorithm": "token_bucket", "rate": "10/s", "burst": 50 },
         "mode": "enforce", "on_store_failure": "local", "description": "charges",
     }))];
     let clients = [node(
-        json!({ "id": "merchant_123", "plan": "enterprise", "api_key_sha256": "ab".repeat(32) }),
+        &json!({ "id": "merchant_123", "plan": "enterprise", "api_key_sha256": "ab".repeat(32) }),
     )];
     let policy = config.policy.with_documents(&rules, &clients).unwrap();
     assert_eq!(policy.rules.rules().count(), 1);
@@ -273,7 +262,7 @@ fn rules_and_clients_of_a_database_are_compiled_with_the_costs_of_the_file() {
         .rules
         .attribute_names()
         .iter()
-        .map(|name| name.as_str())
+        .map(tollgate::Name::as_str)
         .collect();
     assert_eq!(names, ["header:x-region"]);
 
@@ -288,11 +277,11 @@ fn rules_and_clients_of_a_database_are_compiled_with_the_costs_of_the_file() {
 fn what_is_wrong_in_a_database_is_named_by_id_and_field() {
     let config = good("service: {}\ndatabase: { url: sqlite:x.db }\n");
     let rules = [
-        node(json!({ "id": "charges", "per": ["client"], "limit": { "rate": "10/fortnight" } })),
-        node(json!({ "per": [], "limit": "1/s" })),
-        node(json!({ "id": "x", "per": [], "limit": "${HOME}" })),
+        node(&json!({ "id": "charges", "per": ["client"], "limit": { "rate": "10/fortnight" } })),
+        node(&json!({ "per": [], "limit": "1/s" })),
+        node(&json!({ "id": "x", "per": [], "limit": "${HOME}" })),
     ];
-    let clients = [node(json!({ "id": "m", "api_key_sha256": "abc" }))];
+    let clients = [node(&json!({ "id": "m", "api_key_sha256": "abc" }))];
     let problems = config.policy.with_documents(&rules, &clients).unwrap_err();
     let said = problems.to_string();
     for part in [
@@ -305,8 +294,8 @@ fn what_is_wrong_in_a_database_is_named_by_id_and_field() {
         assert!(said.contains(part), "expected {part:?} in:\n{said}");
     }
     let twice = [
-        node(json!({ "id": "a", "per": [], "limit": "1/s" })),
-        node(json!({ "id": "a", "per": [], "limit": "2/s" })),
+        node(&json!({ "id": "a", "per": [], "limit": "1/s" })),
+        node(&json!({ "id": "a", "per": [], "limit": "2/s" })),
     ];
     let said = config
         .policy
@@ -315,6 +304,73 @@ fn what_is_wrong_in_a_database_is_named_by_id_and_field() {
         .to_string();
     assert_eq!(
         said,
-        "rule \"a\".id: two rules have the id \"a\" and no plan (give one of them another id or a plan of its own)"
+        "rule \"a\".id: two rules have this id and no plan (give one of them another id or a plan of its own)"
     );
+}
+
+/// Valid values for many fields, each of which would be told by its name.
+fn hidden(name: &str) -> Option<String> {
+    Some(
+        match name {
+            "PATH_OF" => "/hunter2",
+            "SOURCE" => "header:X-Hunter2",
+            "BY" => "header:hunter2",
+            "OPEN" => "198.51.100.77:8082",
+            "NETWORK" => "198.51.100.77/8",
+            "RESERVED" => "ip:hunter2",
+            _ => "hunter2",
+        }
+        .to_owned(),
+    )
+}
+
+fn shows_nothing_hidden(text: &str, problems: &Problems, at_least: usize) {
+    let rendered = problems.render("tollgate.yaml", text);
+    assert!(problems.sorted().len() >= at_least, "{rendered}");
+    for secret in ["hunter2", "Hunter2", "198.51.100"] {
+        assert!(!rendered.contains(secret), "{rendered}");
+    }
+}
+
+#[test]
+fn what_came_from_the_environment_is_in_no_error() {
+    let text = r#"
+gateway:
+  listen: "${OPEN}"
+  upstreams: [{ path: "${PATH_OF}", to: "http://a" }, { path: "${PATH_OF}", to: "${ANY}" }]
+admin: { listen: "${OPEN}" }
+store: { deadline: "${ANY}", prefix: "${PATH_OF}", instances: "${ANY}", redis: "${ANY}" }
+database: { url: "${ANY}", scope: "${PATH_OF}" }
+rules_from: "${ANY}"
+log: { level: "${ANY}" }
+paths: { ignore_case: "${ANY}" }
+identity: { client: ["${SOURCE}", "${SOURCE}", "${ANY}"], plan: ["${ANY}"], trusted_proxies: ["${NETWORK}", "${ANY}"] }
+clients: [{ id: "${ANY}" }, { id: "${ANY}" }, { id: "${RESERVED}" }, { id: a, api_key_sha256: "${ANY}" }]
+costs: [{ match: { methods: ["${PATH_OF}"], host: "${PATH_OF}", path: "${ANY}" }, cost: "${ANY}" }]
+rules:
+  - { id: "${ANY}", plan: "${ANY}", per: ["${BY}", "${BY}"], limit: "${ANY}", mode: "${ANY}" }
+  - { id: "${ANY}", plan: "${ANY}", per: ["${ANY}"], limit: { rate: "${ANY}", burst: "${ANY}" } }
+"#;
+    let problems = config::parse(text, &hidden).unwrap_err();
+    shows_nothing_hidden(text, &problems, 25);
+    let text = r#"
+clients: [{ id: "${ANY}" }, { id: "${ANY}" }]
+rules:
+  - { id: "${ANY}", plan: "${ANY}", per: ["${BY}"], limit: 1/s }
+  - { id: "${ANY}", plan: "${ANY}", match: { path: "${PATH_OF}" }, per: [], limit: 1/s }
+"#;
+    let problems = config::parse(text, &hidden).unwrap_err();
+    shows_nothing_hidden(text, &problems, 4);
+}
+
+#[test]
+fn what_came_from_the_environment_is_in_no_warning() {
+    let text = r#"
+gateway: { listen: 10.0.0.1:80, upstreams: [{ path: /v1, to: "http://${ANY}" }] }
+identity: { client: ["${SOURCE}", ip], plan: "${SOURCE}" }
+rules:
+  - { id: "${ANY}", plan: "${ANY}", match: { path: "${PATH_OF}", plan: other }, per: [client], limit: 1/s }
+"#;
+    let config = config::parse(text, &hidden).unwrap();
+    shows_nothing_hidden(text, &config.warnings, 5);
 }

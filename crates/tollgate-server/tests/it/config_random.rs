@@ -7,7 +7,7 @@ use tollgate_server::document::{self, Problems};
 const GOOD: &str = include_str!("../../assets/tollgate.yaml");
 
 fn env(name: &str) -> Option<String> {
-    (name.len() % 2 == 0).then(|| name.to_lowercase())
+    name.len().is_multiple_of(2).then(|| name.to_lowercase())
 }
 
 fn check(text: &str) {

@@ -146,9 +146,9 @@ impl Report {
         self.usage_unknown = match usage {
             Usage::Known(_) => None,
             Usage::Unreachable => Some("the store cannot be asked"),
-            Usage::InAnotherProcess => {
-                Some("it is kept in the memory of the running program, which cannot be asked from here")
-            }
+            Usage::InAnotherProcess => Some(
+                "it is kept in the memory of the running program, which cannot be asked from here",
+            ),
         };
         self.rules = (explanation.rules.iter())
             .map(|(id, standing)| match standing {

@@ -62,7 +62,11 @@ fn write_caller(out: &mut impl Write, caller: &CallerReport) -> io::Result<()> {
         false => "",
     };
     writeln!(out, "  address   {}{assumed}", caller.address)?;
-    writeln!(out, "  plan      {}", caller.plan.as_deref().unwrap_or("none"))?;
+    writeln!(
+        out,
+        "  plan      {}",
+        caller.plan.as_deref().unwrap_or("none")
+    )?;
     for source in caller.client_sources.iter().chain(&caller.plan_sources) {
         writeln!(out, "  {}: {}", source.source, source.outcome)?;
     }

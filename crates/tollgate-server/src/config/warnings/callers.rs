@@ -9,7 +9,6 @@ use crate::config::RulesFrom;
 use crate::config::draft::Draft;
 use crate::config::rules::RuleEntry;
 use crate::document::Problems;
-use crate::document::reading::listed;
 
 fn counts_by(rule: &RuleEntry, dimension: Dimension) -> bool {
     rule.rule.dimensions().contains(&dimension)
@@ -43,11 +42,8 @@ pub(super) fn everybody_behind_one_proxy(draft: &Draft, problems: &mut Problems)
         problems
             .warning(
                 rule.per_spot.clone(),
-                format!(
-                    "this counts by address, and the gateway at {} is only reached through something in front of it: \
-                     everybody would share the bucket of that proxy",
-                    gateway.listen
-                ),
+                "this counts by address, and the gateway is only reached through something in front of it: everybody would share the \
+                 bucket of that proxy",
             )
             .help("name the proxy in identity.trusted_proxies, such as [127.0.0.0/8]")
             .also(draft.spots.gateway.at, "listens here");
@@ -60,23 +56,16 @@ pub(super) fn names_that_anybody_can_invent(draft: &Draft, problems: &mut Proble
     if !identity.trusted_proxies.is_empty() || draft.rules_from == RulesFrom::Database {
         return;
     }
-    let claimed: Vec<String> = (identity.client.iter())
-        .filter(|source| source.is_claimed())
-        .map(ToString::to_string)
-        .collect();
+    let is_claimed = identity.client.iter().any(ClientSource::is_claimed);
     let mut rules = draft.rules.iter().filter(|rule| rule.is_on());
     let has_ip_tier = rules.clone().any(|rule| counts_by(rule, Dimension::Ip));
-    if claimed.is_empty() || has_ip_tier || !rules.any(|rule| counts_by(rule, Dimension::Client)) {
+    if !is_claimed || has_ip_tier || !rules.any(|rule| counts_by(rule, Dimension::Client)) {
         return;
     }
-    let claimed: Vec<&str> = claimed.iter().map(String::as_str).collect();
     problems
         .warning(
             draft.identity.client_spot.clone(),
-            format!(
-                "anybody can write {}: with ever new names a caller gets a new bucket for each request",
-                listed(&claimed, "and")
-            ),
+            "anybody can write the header that names clients: with ever new names a caller gets a new bucket for each request",
         )
         .help("add a rule with per: [ip], or name in identity.trusted_proxies who checks these headers");
 }
@@ -103,7 +92,7 @@ pub(super) fn everybody_is_trusted(draft: &Draft, problems: &mut Problems) {
             problems
                 .warning(
                     spot.clone(),
-                    format!("{network} trusts everybody: any caller can choose its address, and with it its bucket"),
+                    "this trusts everybody: any caller can choose its address, and with it its bucket",
                 )
                 .help("name only the networks of your own proxies");
         }

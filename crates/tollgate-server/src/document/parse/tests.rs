@@ -1,4 +1,5 @@
 use super::*;
+use crate::document::Value;
 
 fn none(_: &str) -> Option<String> {
     None
