@@ -8,6 +8,7 @@
 )]
 
 mod audit;
+mod canary;
 mod chart;
 mod config;
 mod config_check;
@@ -17,8 +18,10 @@ mod csv;
 mod database;
 mod database_commands;
 mod database_watch;
+mod explain;
 mod figures;
 mod live;
 mod postgres_server;
 mod program;
+mod redis_server;
 mod refusals;
