@@ -3,10 +3,10 @@
 SHELL := bash
 
 # What building and testing need beside a Rust toolchain: command:package.
-NEEDS := cc:gcc redis-server:redis-server redis-sentinel:redis-sentinel
+NEEDS := cc:gcc redis-server:redis-server redis-sentinel:redis-sentinel initdb:postgresql
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run test check needs programs fmt soak faults bench-engine bench-rules bench-redis clean
+.PHONY: help run test check needs programs fmt soak faults bench-engine bench-rules bench-redis bench-audit clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -67,6 +67,9 @@ bench-rules: programs ## a decision with 10,000 rules beside one with 10, in one
 
 bench-redis: programs ## checks in Redis beside the usual script, in one run on a server of its own (about two minutes)
 	cargo bench --package tollgate --features redis --bench redis
+
+bench-audit: programs ## what a denial costs with the audit trail, also under a million violations a second (about a minute)
+	cargo bench --package tollgate-server --bench audit
 
 clean: ## remove what was built and written
 	cargo clean

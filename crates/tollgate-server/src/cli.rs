@@ -2,10 +2,18 @@
 //!
 //! It knows names and defaults, and nothing of what the commands do.
 
+mod database;
+
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use tollgate::Limit;
+
+pub(crate) use database::{
+    DatabaseArgs, ExportArgs, ExportFormat, ImportArgs, ListArgs, RemoveArgs, RulesArgs,
+    RulesCommand, SetArgs, ViolationsArgs,
+};
 
 use crate::simulate::Scenario;
 
@@ -29,6 +37,18 @@ pub(crate) enum Command {
 
     /// Write a configuration to begin with, complete and explained.
     Init(InitArgs),
+
+    /// Say who a request would be taken for, which rules it meets and why not the others, and what is used. Charges nothing.
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
+
+    /// See and change the rules in the database.
+    #[command(after_help = database::RULES_EXAMPLES)]
+    Rules(RulesArgs),
+
+    /// Show who was denied what, from the audit trail in the database.
+    #[command(after_help = database::VIOLATIONS_EXAMPLES)]
+    Violations(ViolationsArgs),
 }
 
 /// Where the configuration is, unless somebody says otherwise.
@@ -53,6 +73,44 @@ pub(crate) struct CheckConfigArgs {
     /// Take warnings for errors.
     #[arg(long)]
     pub(crate) strict: bool,
+}
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  tollgate explain GET /v1/charges/ch_7 --ip 203.0.113.7
+  tollgate explain POST https://api.example.com/v1/charges -H 'X-API-Key: …' --json
+
+Rules are read from where the configuration has them, and what is used from Redis if usage is kept there. Nothing is charged.
+
+Exit codes: 0 done, 1 the file or the database could not be read, 2 bad input.";
+
+#[derive(Args, Debug)]
+pub(crate) struct ExplainArgs {
+    /// The method, such as GET.
+    pub(crate) method: String,
+
+    /// The path with its query, or a whole address with the host.
+    pub(crate) path: String,
+
+    /// A header of the request; may be given several times.
+    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
+    pub(crate) header: Vec<String>,
+
+    /// Where the connection comes from, that is the proxy if there is one ["127.0.0.1" if nobody says so].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) ip: Option<IpAddr>,
+
+    /// What the request costs, whatever the rules say.
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) cost: Option<u64>,
+
+    /// The configuration.
+    #[arg(short, long, value_name = "FILE", default_value = CONFIG_FILE)]
+    pub(crate) config: PathBuf,
+
+    /// Print one JSON document instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

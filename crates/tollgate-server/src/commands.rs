@@ -1,7 +1,12 @@
 //! The commands of the program, one file each, and how they fail.
 
 pub(crate) mod check_config;
+mod database;
+pub(crate) mod explain;
 mod failure;
 pub(crate) mod init;
+pub(crate) mod rules;
+mod table;
+pub(crate) mod violations;
 
 pub(crate) use failure::Failure;

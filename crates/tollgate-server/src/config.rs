@@ -7,6 +7,7 @@
 mod conditions;
 mod doors;
 mod draft;
+mod file;
 mod keeping;
 mod limits;
 mod policy;
@@ -19,6 +20,7 @@ mod warnings;
 mod who;
 
 pub use doors::{Admin, Gateway, Service, Upstream};
+pub use file::ConfigFile;
 pub use keeping::{DatabaseSettings, LogConfig, LogFormat, LogLevel};
 pub use policy::{PolicyConfig, read_client, read_rule};
 pub use secret::{Secret, Url};

@@ -19,10 +19,10 @@ use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sqlx::ConnectOptions as _;
 use sqlx::pool::PoolOptions;
 use sqlx::postgres::{PgConnectOptions, PgPool};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqliteSynchronous};
+use sqlx::{ConnectOptions as _, Connection as _};
 
 pub use document::{StoredClient, StoredRule};
 pub use error::DatabaseError;
@@ -116,8 +116,21 @@ impl Database {
             address,
             config,
         };
+        database.reach().await?;
         database.migrate().await?;
         Ok(database)
+    }
+
+    /// Connects once outside of the pool, which would go on trying and in the end not know why.
+    async fn reach(&self) -> Result<(), DatabaseError> {
+        let Pool::Postgres(pool) = &self.pool else {
+            return Ok(());
+        };
+        let options = pool.connect_options();
+        self.within(self.config.connect_within, "connect", async {
+            Ok(options.connect().await?.close().await?)
+        })
+        .await
     }
 
     /// Ends all connections. Whoever still uses the database gets errors.

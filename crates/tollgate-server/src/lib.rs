@@ -9,6 +9,8 @@ mod commands;
 pub mod config;
 pub mod database;
 pub mod document;
+pub mod door;
+pub mod live;
 mod simulate;
 
 use std::io::{self, Write as _};
@@ -17,7 +19,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use cli::{Cli, Command};
-use commands::{Failure, check_config, init};
+use commands::{Failure, check_config, explain, init, rules, violations};
 
 /// Runs the program with the arguments of this process.
 #[must_use]
@@ -37,5 +39,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Simulate(args) => Ok(simulate::simulate(args, &mut io::stdout().lock())?),
         Command::CheckConfig(args) => check_config::check_config(args),
         Command::Init(args) => init::init(args, &mut io::stdout().lock()),
+        Command::Explain(args) => explain::explain(args, &mut io::stdout().lock()),
+        Command::Rules(args) => rules::rules(args, &mut io::stdout().lock()),
+        Command::Violations(args) => violations::violations(args, &mut io::stdout().lock()),
     }
 }

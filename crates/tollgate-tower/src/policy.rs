@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use http::{HeaderMap, Method, Uri};
 use tollgate::{PathError, RuleSet};
 
-use crate::identity::{Clients, Identity, IdentityError};
+use crate::identity::{Clients, Identity};
 pub use view::View;
 
 /// Rules, and who they are for.
@@ -23,7 +23,7 @@ pub use view::View;
 ///     .when(Match::new().methods(["POST"])?.path("/v1/charges/{*rest}".parse()?))
 ///     .per([Dimension::Client])])?;
 /// let identity = Identity::new(IdentityConfig::default())?;
-/// let policy = Policy::new(rules, identity, Clients::default())?;
+/// let policy = Policy::new(rules, identity, Clients::default());
 ///
 /// let head = Head { method: &Method::POST, uri: &"/v1//charges?expand=all".parse()?, headers: &HeaderMap::new() };
 /// let view = policy.view(&head, [203, 0, 113, 7].into())?;
@@ -52,19 +52,14 @@ pub struct Head<'a> {
 }
 
 impl Policy {
-    /// # Errors
-    /// When the id of a client could be taken for a name that a header makes.
-    pub fn new(
-        rules: RuleSet,
-        identity: Identity,
-        clients: Clients,
-    ) -> Result<Self, IdentityError> {
-        identity.check(&clients)?;
-        Ok(Self {
+    /// A policy of these. Ask [`Identity::check`] first whether they go together, to hear of it if they do not.
+    #[must_use]
+    pub fn new(rules: RuleSet, identity: Identity, clients: Clients) -> Self {
+        Self {
             rules,
             identity,
             clients,
-        })
+        }
     }
 
     /// The same with its rules numbered.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::trail::Shared;
 use crate::database::{Database, DatabaseError};
@@ -37,8 +37,8 @@ pub(super) async fn run(shared: Arc<Shared>, database: Database, mut ended: watc
 }
 
 async fn collect(shared: &Shared) {
-    let mut ticks =
-        tokio::time::interval(shared.config.collect_every.max(Duration::from_millis(1)));
+    let every = shared.config.collect_every.max(Duration::from_millis(1));
+    let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

@@ -1,15 +1,14 @@
 //! `tollgate check-config`: everything that is wrong with a configuration, at once.
 
-use std::fs::File;
-use std::io::{self, Read as _, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde_json::json;
 
 use super::Failure;
 use crate::cli::CheckConfigArgs;
-use crate::config::{self, Summary};
-use crate::document::{self, Problems};
+use crate::config::{ConfigFile, Summary};
+use crate::document::Problems;
 
 /// Runs the command.
 pub(crate) fn check_config(args: &CheckConfigArgs) -> Result<(), Failure> {
@@ -29,8 +28,7 @@ pub(crate) fn check_config(args: &CheckConfigArgs) -> Result<(), Failure> {
 }
 
 struct Checked {
-    name: String,
-    text: String,
+    file: ConfigFile,
     problems: Problems,
     /// If it can be used.
     summary: Option<Summary>,
@@ -38,28 +36,8 @@ struct Checked {
 
 impl Checked {
     fn read(file: &Path) -> Result<Self, Failure> {
-        let name = match file.as_os_str() == "-" {
-            true => "stdin".to_owned(),
-            false => file.display().to_string(),
-        };
-        let bytes = bytes(file).map_err(|error| unreadable(&name, &error))?;
-        let text = match document::decode(&bytes) {
-            Ok(text) => text.to_owned(),
-            Err(problem) => {
-                let mut problems = Problems::default();
-                problems.add(*problem);
-                // What is not text is not shown.
-                let text = String::new();
-                return Ok(Self {
-                    name,
-                    text,
-                    problems,
-                    summary: None,
-                });
-            }
-        };
-        let env = |name: &str| std::env::var(name).ok();
-        let (problems, summary) = match config::parse(&text, &env) {
+        let file = ConfigFile::read(file).map_err(Failure::Unavailable)?;
+        let (problems, summary) = match file.check() {
             Ok(config) => {
                 let summary = Summary::of(&config);
                 (config.warnings, Some(summary))
@@ -67,8 +45,7 @@ impl Checked {
             Err(problems) => (problems, None),
         };
         Ok(Self {
-            name,
-            text,
+            file,
             problems,
             summary,
         })
@@ -79,7 +56,7 @@ impl Checked {
     }
 
     fn print(&self, strict: bool, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
-        write!(err, "{}", self.problems.render(&self.name, &self.text))?;
+        write!(err, "{}", self.file.render(&self.problems))?;
         let (errors, warnings) = (self.problems.errors(), self.problems.warnings());
         let found = match (errors, warnings) {
             (0, warnings) => counted(warnings, "warning"),
@@ -99,20 +76,24 @@ impl Checked {
                 } else {
                     String::new()
                 };
-                writeln!(out, "{} is fine{but}\n{summary}", self.name)
+                writeln!(out, "{} is fine{but}\n{summary}", self.file.name())
             }
-            Some(_) => writeln!(err, "{} has {found}, and --strict allows none", self.name),
-            None => writeln!(err, "{} has {found}", self.name),
+            Some(_) => writeln!(
+                err,
+                "{} has {found}, and --strict allows none",
+                self.file.name()
+            ),
+            None => writeln!(err, "{} has {found}", self.file.name()),
         }
     }
 
     fn print_json(&self, strict: bool, out: &mut impl Write) -> io::Result<()> {
         let report = json!({
-            "file": self.name,
+            "file": self.file.name(),
             "ok": self.is_good(strict),
             "errors": self.problems.errors(),
             "warnings": self.problems.warnings(),
-            "problems": self.problems.to_json(&self.name),
+            "problems": self.problems.to_json(self.file.name()),
             "summary": self.summary,
         });
         serde_json::to_writer_pretty(&mut *out, &report)?;
@@ -123,23 +104,4 @@ impl Checked {
 fn counted(count: usize, one: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
     format!("{count} {one}{s}")
-}
-
-/// One byte more than may be, so that too long a file is noticed and not read to its end.
-fn bytes(file: &Path) -> io::Result<Vec<u8>> {
-    let most = document::LONGEST as u64 + 4;
-    let mut bytes = Vec::new();
-    match file.as_os_str() == "-" {
-        true => io::stdin().lock().take(most).read_to_end(&mut bytes)?,
-        false => File::open(file)?.take(most).read_to_end(&mut bytes)?,
-    };
-    Ok(bytes)
-}
-
-fn unreadable(name: &str, error: &io::Error) -> Failure {
-    let help = match error.kind() {
-        io::ErrorKind::NotFound => "; `tollgate init` writes one to begin with",
-        _ => "",
-    };
-    Failure::Unavailable(format!("cannot read {name}: {error}{help}"))
 }

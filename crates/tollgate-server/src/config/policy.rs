@@ -2,6 +2,7 @@
 
 use tollgate::{Cost, PathRules, Rule, RuleSet};
 use tollgate_tower::identity::{Client, Clients, Identity};
+use tollgate_tower::policy::Policy;
 
 use super::rules::{self, CostEntry, RuleEntry};
 use super::who::{self, ClientEntry, IdentityDraft};
@@ -67,6 +68,16 @@ impl PolicyConfig {
             Some(policy) if !problems.has_errors() => Ok(policy),
             _ => Err(problems),
         }
+    }
+
+    /// All of it, as it decides.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        Policy::new(
+            self.rules.clone(),
+            self.identity.clone(),
+            self.clients.clone(),
+        )
     }
 
     /// How paths are read before they are matched.

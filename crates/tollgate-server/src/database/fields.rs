@@ -76,7 +76,13 @@ impl Fields {
         name: &str,
         most: usize,
     ) -> Result<Option<String>, DatabaseError> {
-        match self.take(name) {
+        // As in the file, where a plan may be called 1.
+        let taken = self.take(name).map(|value| match value {
+            Value::Number(number) => Value::String(number.to_string()),
+            Value::Bool(truth) => Value::String(truth.to_string()),
+            other => other,
+        });
+        match taken {
             None => Ok(None),
             // No database of ours stores a NUL in a text.
             Some(Value::String(text)) if text.chars().count() <= most && !text.contains('\0') => {
@@ -91,9 +97,9 @@ impl Fields {
     pub(super) fn number(&mut self, name: &str) -> Result<Option<i64>, DatabaseError> {
         match self.take(name) {
             None => Ok(None),
-            Some(value) => match value.as_i64() {
-                Some(number) if number >= 0 => Ok(Some(number)),
-                _ => Err(self.wrong(format!("{name}: expected a whole number"))),
+            Some(value) => match whole_number(&value) {
+                Some(number) => Ok(Some(number)),
+                None => Err(self.wrong(format!("{name}: expected a whole number"))),
             },
         }
     }
@@ -128,4 +134,13 @@ impl Fields {
             ))),
         }
     }
+}
+
+/// As in the file, where it may be quoted, and in groups: 1_000.
+fn whole_number(value: &Value) -> Option<i64> {
+    let number = match value {
+        Value::String(text) => text.replace(['_', ','], "").parse().ok()?,
+        value => value.as_i64()?,
+    };
+    Some(number).filter(|number| *number >= 0)
 }

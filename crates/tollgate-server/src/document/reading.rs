@@ -5,7 +5,7 @@
 mod scalars;
 
 pub(crate) use scalars::{
-    choice, duration, grouped, listed, number, shortened, shown, text, truth,
+    choice, duration, grouped, listed, number, parsed_duration, shortened, shown, text, truth,
 };
 
 #[cfg(test)]

@@ -2,16 +2,23 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     reason = "all of this is test code, helpers included"
 )]
 
+mod audit;
 mod chart;
 mod config;
 mod config_check;
 mod config_mistakes;
 mod config_random;
 mod csv;
+mod database;
+mod database_commands;
+mod database_watch;
 mod figures;
+mod live;
+mod postgres_server;
 mod program;
 mod refusals;

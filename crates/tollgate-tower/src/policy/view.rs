@@ -57,6 +57,12 @@ impl<'a> View<'a> {
         &self.path
     }
 
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> &'a Method {
+        self.method
+    }
+
     /// The host, as it was said.
     #[must_use]
     pub fn host(&self) -> Option<&'a str> {

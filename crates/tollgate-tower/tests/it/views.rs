@@ -23,7 +23,7 @@ fn policy() -> Policy {
     ])
     .unwrap();
     let identity = Identity::new(IdentityConfig::default()).unwrap();
-    Policy::new(rules, identity, Clients::default()).unwrap()
+    Policy::new(rules, identity, Clients::default())
 }
 
 /// The rules that a request meets.

@@ -162,7 +162,7 @@ pub(crate) fn duration(
     }
 }
 
-fn parsed_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parsed_duration(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let (count, unit) = text.split_at(unit_at);
     let unit = unit.trim_start();

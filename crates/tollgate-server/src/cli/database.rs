@@ -1,0 +1,194 @@
+//! What can be said about rules and violations in a database.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
+use tollgate::Limit;
+
+pub(super) const RULES_EXAMPLES: &str = "\
+Examples:
+  tollgate rules list --database sqlite:tollgate.db
+  tollgate rules import tollgate.yaml --dry-run -c tollgate.yaml
+  tollgate rules export > rules.yaml
+  tollgate rules set charges --plan free --limit \"10/s burst 50\" --mode shadow
+  tollgate rules remove charges --plan free
+
+Everything is checked before anything is written, and a change is whole or not at all. Programs that take their rules \
+from this database hear of it at once (PostgreSQL) or within half a second (SQLite).
+
+Exit codes: 0 done, 1 the database or a file could not be reached, 2 bad input.";
+
+pub(super) const VIOLATIONS_EXAMPLES: &str = "\
+Examples:
+  tollgate violations --since 1h
+  tollgate violations --client merchant_123 --limit 20 --json
+
+The newest come first. A row stands for all denials of one bucket in one second: when the first came (UTC), and how many \
+there were. Client, address and endpoint are those of the first.
+
+Exit codes: 0 done, 1 the database could not be reached, 2 bad input.";
+
+/// Which database.
+#[derive(Args, Debug)]
+pub(crate) struct DatabaseArgs {
+    /// The database: sqlite:FILE or postgres://user:password@host/name.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "TOLLGATE_DATABASE",
+        hide_env_values = true
+    )]
+    pub(crate) database: Option<String>,
+
+    /// A configuration whose database is meant, with its scope; --database and --scope go before.
+    #[arg(short, long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Whose rules, if several services share the database ["default" if nobody says so].
+    #[arg(long, global = true)]
+    pub(crate) scope: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RulesArgs {
+    #[command(flatten)]
+    pub(crate) place: DatabaseArgs,
+
+    #[command(subcommand)]
+    pub(crate) command: RulesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RulesCommand {
+    /// Show the rules as a table.
+    List(ListArgs),
+    /// Store the rules and clients of a configuration file.
+    Import(ImportArgs),
+    /// Print the rules and clients in the form of a configuration file.
+    Export(ExportArgs),
+    /// Change a rule, or make a new one.
+    Set(SetArgs),
+    /// Remove a rule.
+    Remove(RemoveArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// Print JSON instead of the table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ImportArgs {
+    /// The file, in YAML or JSON; of a configuration, only `rules` and `clients` count. "-" reads stdin.
+    pub(crate) file: PathBuf,
+
+    /// Say what would change, and change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Remove rules and clients that are not in the file.
+    #[arg(long)]
+    pub(crate) prune: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ExportArgs {
+    /// In which form.
+    #[arg(long, value_enum, default_value_t = ExportFormat::Yaml)]
+    pub(crate) format: ExportFormat,
+
+    /// Those that are not active as well, marked so: `rules import` understands that, a configuration does not.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// The form of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    Yaml,
+    Json,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SetArgs {
+    /// The rule's id.
+    pub(crate) id: String,
+
+    /// The plan it is for; without, the rule for every plan that has none of its own.
+    #[arg(long)]
+    pub(crate) plan: Option<String>,
+
+    /// The limit, such as "10/s burst 50" or "600 per 1m sliding_counter"; a new rule must have one.
+    #[arg(long)]
+    pub(crate) limit: Option<Limit>,
+
+    /// What to count by, such as client,route; "" is one bucket for everybody. A new rule counts by client.
+    #[arg(long, value_name = "LIST")]
+    pub(crate) per: Option<String>,
+
+    /// enforce, shadow or off.
+    #[arg(long)]
+    pub(crate) mode: Option<String>,
+
+    /// What happens when the store is away: local, open or closed.
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) on_store_failure: Option<String>,
+
+    /// Whether it is in force.
+    #[arg(long, action = ArgAction::Set)]
+    pub(crate) active: Option<bool>,
+
+    /// What it is for.
+    #[arg(long)]
+    pub(crate) description: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RemoveArgs {
+    /// The rule's id.
+    pub(crate) id: String,
+
+    /// The plan it is for; without, the rule for every plan that has none of its own.
+    #[arg(long)]
+    pub(crate) plan: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ViolationsArgs {
+    #[command(flatten)]
+    pub(crate) place: DatabaseArgs,
+
+    /// Of this client alone.
+    #[arg(long)]
+    pub(crate) client: Option<String>,
+
+    /// From this address alone.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) ip: Option<IpAddr>,
+
+    /// Of this rule alone.
+    #[arg(long)]
+    pub(crate) rule: Option<String>,
+
+    /// Not older than this: 90s, 15m, 1h, 7d.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) since: Option<Duration>,
+
+    /// At most so many rows.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) limit: u32,
+
+    /// Print JSON instead of the table: one object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    crate::document::reading::parsed_duration(text)
+        .ok_or_else(|| "expected a time such as 90s, 15m, 1h or 7d".to_owned())
+}

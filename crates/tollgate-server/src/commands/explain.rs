@@ -1,0 +1,137 @@
+//! `tollgate explain`: who a request would be taken for, which rules it meets and why not the others, and what is used. Charges nothing.
+
+mod report;
+mod text;
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use tollgate::Source;
+use tollgate_tower::policy::{Head, Policy};
+
+use super::Failure;
+use super::database::block_on;
+use crate::cli::ExplainArgs;
+use crate::config::{Config, StoreConfig};
+use crate::door;
+use crate::live::{Live, LiveConfig, StartError};
+use report::{Report, Usage};
+
+/// Where a request comes from if nobody says.
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Nobody waits for this but the one who asked.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs the command.
+pub(crate) fn explain(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let asked = Asked::of(args)?;
+    block_on(async {
+        let live = LiveConfig::of(&args.config);
+        let (live, config) = Live::start(live).await.map_err(failure)?;
+        let policy = std::sync::Arc::clone(&live.policy());
+        let report = asked.report(&policy, &config).await?;
+        match args.json {
+            true => {
+                serde_json::to_writer_pretty(&mut *out, &report).map_err(std::io::Error::from)?;
+                writeln!(out)?;
+            }
+            false => text::write(out, &report)?,
+        }
+        Ok(())
+    })
+}
+
+fn failure(error: StartError) -> Failure {
+    match error {
+        StartError::Wrong(problems) => Failure::BadInput(problems),
+        other => Failure::Unavailable(other.to_string()),
+    }
+}
+
+/// A request as it was described.
+struct Asked {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    peer: IpAddr,
+    peer_is_assumed: bool,
+    cost: Option<u64>,
+}
+
+impl Asked {
+    fn of(args: &ExplainArgs) -> Result<Self, Failure> {
+        let bad = |what: &str, said: &str, right: &str| {
+            let said = crate::audit::escaped(said, 100);
+            Failure::BadInput(format!("\"{said}\" is not {what}; use {right}"))
+        };
+        let method = Method::from_bytes(args.method.to_ascii_uppercase().as_bytes())
+            .map_err(|_| bad("a method", &args.method, "one such as GET or POST"))?;
+        let uri: Uri = (args.path.parse()).map_err(|_| {
+            bad(
+                "a path or an address",
+                &args.path,
+                "one such as /v1/charges or https://api.example.com/v1/charges",
+            )
+        })?;
+        let mut headers = HeaderMap::new();
+        for line in &args.header {
+            let wrong = || {
+                // What stands behind the name may be a secret.
+                let name = line.split(':').next().unwrap_or_default();
+                bad("a header", name, "-H 'Name: value'")
+            };
+            let (name, value) = line.split_once(':').ok_or_else(wrong)?;
+            let name: HeaderName = name.trim().parse().map_err(|_| wrong())?;
+            let value: HeaderValue = value.trim().parse().map_err(|_| wrong())?;
+            headers.append(name, value);
+        }
+        Ok(Self {
+            method,
+            uri,
+            headers,
+            peer: args.ip.unwrap_or(HERE),
+            peer_is_assumed: args.ip.is_none(),
+            cost: args.cost,
+        })
+    }
+
+    async fn report(&self, policy: &Policy, config: &Config) -> Result<Report, Failure> {
+        let head = Head {
+            method: &self.method,
+            uri: &self.uri,
+            headers: &self.headers,
+        };
+        let who = (policy.identity()).explain(self.peer, &self.headers, policy.clients());
+        let mut report = Report::new(&head, policy.generation(), &who, self.peer_is_assumed);
+        let view = match policy.view(&head, self.peer) {
+            Ok(view) => view,
+            Err(error) => {
+                report.refuse(&error);
+                return Ok(report);
+            }
+        };
+        let mut request = view.request();
+        if let Some(cost) = self.cost {
+            request = request.cost(cost);
+        }
+        let met = policy.rules().meet(&request);
+        let explanation = policy.rules().explain(&request);
+        let mut usage = Usage::InAnotherProcess;
+        if let StoreConfig::Redis(redis) = &config.store {
+            let mut patient = redis.clone();
+            patient.config.deadline = patient.config.deadline.max(PATIENCE);
+            let limiter = door::limiter(&StoreConfig::Redis(patient))
+                .map_err(|error| Failure::BadInput(error.to_string()))?;
+            let decision = limiter.peek_on(&met).await;
+            usage = match decision.source() {
+                Source::Store => Usage::Known(Box::new(decision)),
+                _ => Usage::Unreachable,
+            };
+        }
+        report.fill(&view, &met, &explanation, &usage);
+        Ok(report)
+    }
+}

@@ -1,0 +1,244 @@
+//! Everything that is explained, as one document.
+
+use serde::Serialize;
+use tollgate::{Decision, Explanation, Met, Mode, PathError, Rule, Standing, Verdict};
+use tollgate_tower::identity;
+use tollgate_tower::policy::{Head, View};
+
+use crate::audit::escaped;
+use crate::door::bucket_values;
+
+/// Longer text of callers is cut.
+const MOST: usize = 200;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) generation: u64,
+    pub(super) request: RequestReport,
+    pub(super) caller: CallerReport,
+    pub(super) rules: Vec<RuleReport>,
+    pub(super) decision: Option<DecisionReport>,
+    /// Why there are no figures of what is used, if there are none.
+    pub(super) usage_unknown: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct RequestReport {
+    pub(super) method: String,
+    /// As it was written.
+    pub(super) asked: String,
+    /// As it is matched and forwarded.
+    pub(super) path: Option<String>,
+    /// Why the path is refused, if it is.
+    pub(super) refused: Option<String>,
+    pub(super) host: Option<String>,
+    pub(super) endpoint: Option<String>,
+    pub(super) cost: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct CallerReport {
+    pub(super) client: Option<String>,
+    pub(super) how: String,
+    pub(super) plan: Option<String>,
+    pub(super) ip: String,
+    /// Whether nobody said where the request comes from.
+    pub(super) ip_is_assumed: bool,
+    pub(super) address: String,
+    pub(super) client_sources: Vec<SourceReport>,
+    pub(super) plan_sources: Vec<SourceReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct SourceReport {
+    pub(super) source: String,
+    pub(super) outcome: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct RuleReport {
+    pub(super) id: String,
+    pub(super) applies: bool,
+    /// Why it does not apply.
+    pub(super) why_not: Option<String>,
+    pub(super) plan: Option<String>,
+    pub(super) limit: Option<String>,
+    pub(super) mode: Option<String>,
+    pub(super) on_store_failure: Option<String>,
+    /// What tells its bucket apart.
+    pub(super) bucket: Vec<(String, String)>,
+    pub(super) used: Option<u64>,
+    pub(super) remaining: Option<u64>,
+    pub(super) reset_after_ms: Option<u64>,
+    /// What it says about this request by itself.
+    pub(super) verdict: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct DecisionReport {
+    pub(super) allowed: bool,
+    pub(super) verdict: String,
+    pub(super) rule: Option<String>,
+    pub(super) retry_after_ms: Option<u64>,
+}
+
+/// What is known of what is used.
+pub(super) enum Usage {
+    Known(Box<Decision>),
+    Unreachable,
+    InAnotherProcess,
+}
+
+impl Report {
+    pub(super) fn new(
+        head: &Head<'_>,
+        generation: u64,
+        who: &identity::Explanation,
+        ip_is_assumed: bool,
+    ) -> Self {
+        let caller = &who.caller;
+        Self {
+            generation,
+            request: RequestReport {
+                method: head.method.to_string(),
+                asked: escaped(&head.uri.to_string(), MOST),
+                path: None,
+                refused: None,
+                host: None,
+                endpoint: None,
+                cost: None,
+            },
+            caller: CallerReport {
+                client: caller.client().map(|client| escaped(client, MOST)),
+                how: caller.how().to_string(),
+                plan: caller.plan().map(|plan| escaped(plan, MOST)),
+                ip: caller.ip().to_string(),
+                ip_is_assumed,
+                address: who.address.to_string(),
+                client_sources: who.client.iter().map(SourceReport::of).collect(),
+                plan_sources: who.plan.iter().map(SourceReport::of).collect(),
+            },
+            rules: Vec::new(),
+            decision: None,
+            usage_unknown: None,
+        }
+    }
+
+    pub(super) fn refuse(&mut self, error: &PathError) {
+        self.request.refused = Some(error.to_string());
+    }
+
+    pub(super) fn fill(
+        &mut self,
+        view: &View<'_>,
+        met: &Met<'_>,
+        explanation: &Explanation<'_>,
+        usage: &Usage,
+    ) {
+        self.request.path = Some(view.path().as_str().to_owned());
+        self.request.host = view.host().map(|host| escaped(host, MOST));
+        self.request.endpoint = explanation.route.map(|route| escaped(route, MOST));
+        self.request.cost = Some(explanation.cost);
+        let decision = match usage {
+            Usage::Known(decision) => Some(&**decision),
+            Usage::Unreachable | Usage::InAnotherProcess => None,
+        };
+        self.usage_unknown = match usage {
+            Usage::Known(_) => None,
+            Usage::Unreachable => Some("the store cannot be asked"),
+            Usage::InAnotherProcess => Some(
+                "it is kept in the memory of the running program, which cannot be asked from here",
+            ),
+        };
+        self.rules = (explanation.rules.iter())
+            .map(|(id, standing)| match standing {
+                Standing::Applies(rule) => RuleReport::applying(met, rule, decision),
+                Standing::Misses(why) => RuleReport::other(id.as_str(), why.to_string()),
+                Standing::NotForPlan => {
+                    RuleReport::other(id.as_str(), "it has no figures for this plan".to_owned())
+                }
+                _ => RuleReport::other(id.as_str(), "it is off".to_owned()),
+            })
+            .collect();
+        self.decision = decision.map(DecisionReport::of);
+    }
+}
+
+impl SourceReport {
+    fn of<S: std::fmt::Display>(step: &identity::Step<S>) -> Self {
+        Self {
+            source: step.source.to_string(),
+            outcome: step.outcome.to_string(),
+        }
+    }
+}
+
+impl RuleReport {
+    fn other(id: &str, why_not: String) -> Self {
+        Self {
+            id: id.to_owned(),
+            applies: false,
+            why_not: Some(why_not),
+            plan: None,
+            limit: None,
+            mode: None,
+            on_store_failure: None,
+            bucket: Vec::new(),
+            used: None,
+            remaining: None,
+            reset_after_ms: None,
+            verdict: None,
+        }
+    }
+
+    fn applying(met: &Met<'_>, rule: &Rule, decision: Option<&Decision>) -> Self {
+        let mut tiers = decision.iter().flat_map(|decision| decision.tiers());
+        let tier = tiers.find(|tier| tier.rule() == rule.id());
+        let mode = match rule.is_shadow() {
+            true => Mode::Shadow,
+            false => Mode::Enforce,
+        };
+        let bucket = bucket_values(met, rule).into_iter();
+        Self {
+            id: rule.id().to_string(),
+            applies: true,
+            why_not: None,
+            plan: rule.plan_name().map(|plan| escaped(plan, MOST)),
+            limit: Some(rule.limit().to_string()),
+            mode: Some(mode.to_string()),
+            on_store_failure: Some(rule.policy().to_string()),
+            bucket: bucket
+                .map(|(name, value)| (name.into_owned(), escaped(&value, MOST)))
+                .collect(),
+            used: tier.map(|tier| tier.limit().capacity().saturating_sub(tier.remaining())),
+            remaining: tier.map(tollgate::Tier::remaining),
+            reset_after_ms: tier.map(|tier| millis(tier.reset_after())),
+            verdict: tier.map(|tier| verdict(tier.verdict())),
+        }
+    }
+}
+
+impl DecisionReport {
+    fn of(decision: &Decision) -> Self {
+        Self {
+            allowed: decision.allowed(),
+            verdict: verdict(decision.verdict()),
+            rule: decision.tier().map(|tier| tier.rule().to_string()),
+            retry_after_ms: decision.retry_after().map(millis),
+        }
+    }
+}
+
+fn verdict(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Allow => "allowed".to_owned(),
+        Verdict::AllowAfter(delay) => format!("allowed after {delay:?}"),
+        Verdict::Deny { retry_after } => format!("denied for another {retry_after:?}"),
+        Verdict::NeverFits => "denied: it costs more than the limit holds".to_owned(),
+    }
+}
+
+/// Rounded up: who waits so long has waited long enough.
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,81 @@
+//! `tollgate violations`: who was denied what.
+
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::Failure;
+use super::database::{Meant, block_on};
+use super::table::{utc, write_table};
+use crate::audit::escaped;
+use crate::cli::ViolationsArgs;
+use crate::database::{ViolationFilter, ViolationRow};
+
+/// Runs the command.
+pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let meant = Meant::of(&args.place)?;
+    let rows = block_on(async {
+        let database = meant.open().await?;
+        let rows = database
+            .violations(&filter(args, SystemTime::now()))
+            .await?;
+        database.close().await;
+        Ok(rows)
+    })?;
+    if args.json {
+        for row in &rows {
+            serde_json::to_writer(&mut *out, row).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        }
+        return Ok(());
+    }
+    if rows.is_empty() {
+        writeln!(out, "no violations")?;
+        return Ok(());
+    }
+    let head = [
+        "first (UTC)",
+        "count",
+        "rule",
+        "client",
+        "ip",
+        "endpoint",
+        "left",
+        "cost",
+        "source",
+        "bucket",
+    ];
+    write_table(out, head, &rows.iter().map(cells).collect::<Vec<_>>())?;
+    Ok(())
+}
+
+fn filter(args: &ViolationsArgs, now: SystemTime) -> ViolationFilter {
+    let since = args.since.map(|since| {
+        let from = now.checked_sub(since).unwrap_or(UNIX_EPOCH);
+        let from = from.duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(from.as_micros()).unwrap_or(i64::MAX)
+    });
+    ViolationFilter {
+        // As they were stored.
+        client: args.client.as_deref().map(|client| escaped(client, 128)),
+        ip: args.ip.map(|ip| ip.to_canonical().to_string()),
+        rule: args.rule.as_deref().map(|rule| escaped(rule, 128)),
+        since_us: since,
+        limit: Some(args.limit),
+    }
+}
+
+fn cells(row: &ViolationRow) -> [String; 10] {
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    [
+        utc(row.at_us),
+        row.count.to_string(),
+        row.rule.clone(),
+        or_dash(&row.client),
+        or_dash(&row.ip),
+        or_dash(&row.endpoint),
+        row.remaining.to_string(),
+        row.cost.to_string(),
+        row.source.clone(),
+        row.bucket.clone(),
+    ]
+}

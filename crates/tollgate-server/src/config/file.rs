@@ -1,0 +1,80 @@
+//! The configuration as a file: read, and its problems shown with its lines.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use super::{Config, parse};
+use crate::document::{self, Problems};
+
+/// A configuration as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFile {
+    name: String,
+    bytes: Vec<u8>,
+}
+
+impl ConfigFile {
+    /// Reads a file; `-` is stdin.
+    ///
+    /// # Errors
+    /// If it cannot be read: what to tell people.
+    pub fn read(file: &Path) -> Result<Self, String> {
+        let is_stdin = file.as_os_str() == "-";
+        let name = match is_stdin {
+            true => "stdin".to_owned(),
+            false => file.display().to_string(),
+        };
+        // One byte more than may be, so that too long a file is noticed and not read to its end.
+        let most = document::LONGEST as u64 + 4;
+        let mut bytes = Vec::new();
+        let read = match is_stdin {
+            true => io::stdin().lock().take(most).read_to_end(&mut bytes),
+            false => File::open(file).and_then(|file| file.take(most).read_to_end(&mut bytes)),
+        };
+        match read {
+            Ok(_) => Ok(Self { name, bytes }),
+            Err(error) => {
+                let help = match error.kind() {
+                    io::ErrorKind::NotFound => "; `tollgate init` writes one to begin with",
+                    _ => "",
+                };
+                Err(format!("cannot read {name}: {error}{help}"))
+            }
+        }
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads what it says, with the variables of this process.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn check(&self) -> Result<Config, Problems> {
+        let text = document::decode(&self.bytes).map_err(|problem| {
+            let mut problems = Problems::default();
+            problems.add(*problem);
+            problems
+        })?;
+        parse(text, &|name| std::env::var(name).ok())
+    }
+
+    /// The same, with everything that is wrong as text.
+    ///
+    /// # Errors
+    /// Everything that is wrong, with the lines in question.
+    pub fn parse(&self) -> Result<Config, String> {
+        self.check().map_err(|problems| self.render(&problems))
+    }
+
+    /// Shows problems with the lines in question. What is not text is not shown.
+    #[must_use]
+    pub fn render(&self, problems: &Problems) -> String {
+        let text = document::decode(&self.bytes).unwrap_or_default();
+        problems.render(&self.name, text)
+    }
+}

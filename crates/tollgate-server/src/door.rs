@@ -1,0 +1,149 @@
+//! The one way from an HTTP request to a decision, for every door of the program: the policy in force, the limiter, and the audit trail
+//! together.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use tollgate::store::{RedisError, RedisStore};
+use tollgate::{Decision, Dimension, Limiter, Met, Part, PathError, Rule};
+use tollgate_tower::policy::{Head, View};
+
+use crate::audit::{Trail, Violation};
+use crate::config::StoreConfig;
+use crate::live::Live;
+
+/// Decides about HTTP requests, and takes note of those it denies.
+#[derive(Debug)]
+pub struct Door {
+    live: Live,
+    limiter: Limiter,
+    trail: Option<Trail>,
+}
+
+impl Door {
+    /// A door with this policy, over this store, with this trail if there is one.
+    #[must_use]
+    pub fn new(live: Live, limiter: Limiter, trail: Option<Trail>) -> Self {
+        Self {
+            live,
+            limiter,
+            trail,
+        }
+    }
+
+    /// Decides about a request that came from `peer`, the other end of the connection.
+    ///
+    /// # Errors
+    /// When it cannot be said for sure what its path means: such a request is to be refused.
+    pub async fn decide(&self, head: &Head<'_>, peer: IpAddr) -> Result<Decision, PathError> {
+        // One policy throughout, whatever comes in force meanwhile.
+        let policy = std::sync::Arc::clone(&self.live.policy());
+        let view = policy.view(head, peer)?;
+        let request = view.request();
+        let met = policy.rules().meet(&request);
+        let decision = self.limiter.decide_on(&met).await;
+        if let Some(trail) = &self.trail
+            && !decision.allowed()
+        {
+            note(trail, &view, &met, &decision);
+        }
+        Ok(decision)
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn live(&self) -> &Live {
+        &self.live
+    }
+
+    /// What counts.
+    #[must_use]
+    pub fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    /// Where denials are noted, if they are.
+    #[must_use]
+    pub fn trail(&self) -> Option<&Trail> {
+        self.trail.as_ref()
+    }
+}
+
+/// The limiter that is configured.
+///
+/// # Errors
+/// When the address of the store, or what goes with it, cannot be right. It is not connected to yet.
+pub fn limiter(store: &StoreConfig) -> Result<Limiter, RedisError> {
+    match store {
+        StoreConfig::Memory(config) => Ok(Limiter::in_memory_with(config.clone())),
+        StoreConfig::Redis(redis) => {
+            let store = RedisStore::open(redis.url.expose(), redis.config.clone())?;
+            Ok(Limiter::over(store, redis.shared))
+        }
+    }
+}
+
+fn note(trail: &Trail, view: &View<'_>, met: &Met<'_>, decision: &Decision) {
+    let Some(tier) = decision.tier() else { return };
+    let mut rules = met.rules().iter();
+    let Some(rule) = rules.find(|rule| rule.id() == tier.rule()) else {
+        return;
+    };
+    let values = bucket_values(met, rule);
+    let per: Vec<(&str, &str)> = (values.iter())
+        .map(|(dimension, value)| (&**dimension, &**value))
+        .collect();
+    let caller = view.caller();
+    trail.note(&Violation {
+        rule: rule.id().as_str(),
+        per: &per,
+        plan: caller.plan(),
+        client: caller.client(),
+        ip: Some(caller.ip()),
+        method: Some(view.method().as_str()),
+        route: met.route(),
+        at: decision.at(),
+        remaining: tier.remaining(),
+        cost: met.cost(),
+        source: decision.source(),
+        generation: decision.generation(),
+    });
+}
+
+/// What tells the bucket apart that a request meets under a rule, for people: `client` and `merchant_123`, say.
+pub(crate) fn bucket_values<'a>(
+    met: &'a Met<'_>,
+    rule: &'a Rule,
+) -> Vec<(Cow<'static, str>, Cow<'a, str>)> {
+    let bucket = met.bucket(rule);
+    let named = |part: Part<'a>| (name(part.dimension), value(&part));
+    bucket.parts().map(named).collect()
+}
+
+fn name(dimension: Dimension) -> Cow<'static, str> {
+    match dimension {
+        Dimension::Client => "client".into(),
+        Dimension::Ip => "ip".into(),
+        Dimension::Route => "route".into(),
+        Dimension::Method => "method".into(),
+        Dimension::Plan => "plan".into(),
+        Dimension::Attribute(name) => name.as_str().into(),
+        other => other.to_string().into(),
+    }
+}
+
+/// Addresses are bytes in a bucket, and everything else is text.
+fn value<'a>(part: &Part<'a>) -> Cow<'a, str> {
+    let Some(value) = part.value else {
+        return "-".into();
+    };
+    if part.dimension != Dimension::Ip {
+        return String::from_utf8_lossy(value);
+    }
+    let v4 = <[u8; 4]>::try_from(value).map(|octets| IpAddr::from(Ipv4Addr::from(octets)));
+    let v6 = || <[u8; 16]>::try_from(value).map(|octets| IpAddr::from(Ipv6Addr::from(octets)));
+    match v4.or_else(|_| v6()) {
+        Ok(ip) => ip.to_string().into(),
+        Err(_) => "-".into(),
+    }
+}

@@ -1,0 +1,475 @@
+//! The audit trail: nothing waits for it, and nothing is missing from it that is not counted.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant, SystemTime};
+
+use tollgate::Source;
+use tollgate_server::audit::{Trail, TrailConfig, TrailStats, Violation};
+use tollgate_server::database::{Database, DatabaseConfig, ViolationFilter, ViolationRow};
+
+use crate::database::{Place, block_on, on_both};
+
+on_both!(
+    violations_of_one_bucket_in_one_second_are_one_row,
+    a_million_from_many_threads_are_all_accounted_for,
+    odd_text_is_stored_escaped_and_bounded,
+    questions_find_what_they_ask_for,
+    what_is_older_than_the_retention_goes_and_nothing_else,
+    a_batch_that_is_sent_twice_counts_once,
+    more_buckets_than_there_is_room_for_are_counted_as_lost,
+    what_is_noted_after_the_end_is_lost_and_counted,
+);
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A moment that is over, so that it is written soon; the same for all that name it.
+fn moment(second: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + second)
+}
+
+fn violation<'a>(per: &'a [(&'a str, &'a str)], at: SystemTime) -> Violation<'a> {
+    Violation {
+        rule: "charges",
+        per,
+        plan: Some("free"),
+        client: per.first().map(|(_, value)| *value),
+        ip: Some(IpAddr::from([192, 0, 2, 1])),
+        method: Some("POST"),
+        route: Some("/v1/charges/{*rest}"),
+        at,
+        remaining: 3,
+        cost: 10,
+        source: Source::Store,
+        generation: 7,
+    }
+}
+
+/// Kept for ever, as the moments of tests are not now.
+fn config() -> TrailConfig {
+    TrailConfig {
+        collect_every: Duration::from_millis(20),
+        retry_after: Duration::from_millis(50),
+        retention: None,
+        ..TrailConfig::default()
+    }
+}
+
+/// Nothing is collected before the end.
+fn at_the_end() -> TrailConfig {
+    TrailConfig {
+        collect_every: Duration::from_secs(3_600),
+        ..config()
+    }
+}
+
+async fn all(database: &Database) -> Vec<ViolationRow> {
+    let filter = ViolationFilter {
+        limit: Some(10_000),
+        ..ViolationFilter::default()
+    };
+    database.violations(&filter).await.unwrap()
+}
+
+async fn wait_until(trail: &Trail, what: &str, is_so: impl Fn(TrailStats) -> bool) {
+    let patience = Instant::now() + PATIENCE;
+    while !is_so(trail.stats()) {
+        assert!(
+            Instant::now() < patience,
+            "waited in vain: {what}: {:?}",
+            trail.stats()
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What the trail says of itself and what the database holds is the same.
+async fn assert_adds_up(stats: TrailStats, database: &Database) {
+    assert_eq!(stats.noted, stats.written + stats.lost, "{stats:?}");
+    assert_eq!((stats.held, stats.backlog), (0, 0), "{stats:?}");
+    let stored = database.count_violations().await.unwrap();
+    assert_eq!(stored.unsigned_abs(), stats.written, "{stats:?}");
+}
+
+async fn violations_of_one_bucket_in_one_second_are_one_row(place: Place) {
+    let database = place.open().await;
+    let trail = Trail::start(database.clone(), at_the_end());
+    let per = [("client", "merchant_123"), ("route", "/v1/charges/{*rest}")];
+    for n in 0..1_000 {
+        let at = moment(5) + Duration::from_micros(250_000 + n);
+        trail.note(&violation(&per, at));
+    }
+    trail.note(&violation(&per, moment(6)));
+    trail.note(&violation(&[("client", "merchant_124")], moment(6)));
+    let stats = trail.close(PATIENCE).await;
+    assert_eq!(
+        (stats.noted, stats.folded, stats.rows, stats.lost),
+        (1_002, 999, 3, 0)
+    );
+    assert_adds_up(stats, &database).await;
+    let rows = all(&database).await;
+    let expected = ViolationRow {
+        at_us: 1_800_000_005_250_000,
+        scope: "default".into(),
+        rule: "charges".into(),
+        plan: Some("free".into()),
+        bucket: "charges client=merchant_123 route=/v1/charges/{*rest}".into(),
+        client: Some("merchant_123".into()),
+        ip: Some("192.0.2.1".into()),
+        endpoint: Some("POST /v1/charges/{*rest}".into()),
+        remaining: 3,
+        cost: 10,
+        count: 1_000,
+        source: "store".into(),
+        generation: 7,
+    };
+    assert_eq!(rows.last(), Some(&expected), "the newest come first");
+    assert_eq!(rows.len(), 3);
+}
+
+async fn a_million_from_many_threads_are_all_accounted_for(place: Place) {
+    let database = place.open().await;
+    let trail = Trail::start(
+        database.clone(),
+        TrailConfig {
+            // Small enough that some find no room.
+            most_folds: 4_096,
+            ..config()
+        },
+    );
+    let clients: Vec<String> = (0..5_000).map(|n| format!("client-{n}")).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let (trail, clients) = (&trail, &clients);
+            scope.spawn(move || {
+                for n in 0..250_000_usize {
+                    let client = &clients[(n * 7 + thread) % clients.len()];
+                    trail.note(&violation(&[("client", client)], SystemTime::now()));
+                }
+            });
+        }
+    });
+    let stats = trail.close(PATIENCE).await;
+    assert_eq!(stats.noted, 1_000_000);
+    assert!(stats.written > 0 && stats.lost > 0, "{stats:?}");
+    assert_adds_up(stats, &database).await;
+}
+
+async fn odd_text_is_stored_escaped_and_bounded(place: Place) {
+    let database = place.open().await;
+    let trail = Trail::start(database.clone(), config());
+    let long = "x".repeat(1_000_000);
+    let cases = [
+        (
+            "'; DROP TABLE violations; --",
+            "'; DROP TABLE violations; --",
+        ),
+        ("a\0b", "a\\u{0}b"),
+        ("line\r\nbreak", "line\\r\\nbreak"),
+        ("crème 🦀", "crème 🦀"),
+        ("evil\u{202e}txt", "evil\\u{202e}txt"),
+        ("\u{1b}[2J", "\\u{1b}[2J"),
+        ("a route=/admin", "a route=/admin"),
+        ("", ""),
+        (&long, &format!("{}…", &long[..127])),
+    ];
+    for ((text, _), second) in cases.iter().zip(0..) {
+        let mut violation = violation(&[], moment(second));
+        let per = [("client", *text)];
+        violation.per = &per;
+        violation.client = Some(text);
+        violation.plan = Some(text);
+        violation.method = Some(text);
+        violation.route = Some(text);
+        trail.note(&violation);
+    }
+    assert_adds_up(trail.close(PATIENCE).await, &database).await;
+    let mut rows = all(&database).await;
+    rows.reverse();
+    assert_eq!(rows.len(), cases.len());
+    for (row, (text, stored)) in rows.iter().zip(&cases) {
+        assert_eq!(
+            (row.client.as_deref(), row.plan.as_deref()),
+            (Some(*stored), Some(*stored))
+        );
+        let whole = serde_json::to_string(row).unwrap();
+        assert!(
+            whole.len() < 2_000 && !whole.contains('\u{202e}'),
+            "{} bytes",
+            whole.len()
+        );
+        assert!(!row.bucket.contains(char::is_control), "{text:?}");
+    }
+    assert_eq!(
+        rows[6].bucket, "charges client=a\\u{20}route\\u{3d}/admin",
+        "no value poses as another part"
+    );
+}
+
+async fn questions_find_what_they_ask_for(place: Place) {
+    let database = place.open().await;
+    let trail = Trail::start(database.clone(), config());
+    for second in 0..10 {
+        for client in ["ann", "bob"] {
+            let per = [("client", client)];
+            let mut violation = violation(&per, moment(second));
+            violation.ip = Some(match client {
+                "ann" => "::ffff:10.0.0.1".parse().unwrap(),
+                _ => "2001:db8::1".parse().unwrap(),
+            });
+            violation.rule = if second % 2 == 0 { "even" } else { "odd" };
+            trail.note(&violation);
+        }
+    }
+    trail.close(PATIENCE).await;
+    let ask = async |filter: ViolationFilter| database.violations(&filter).await.unwrap();
+    let none = ViolationFilter::default;
+    assert_eq!(ask(none()).await.len(), 20);
+    let ann = ask(ViolationFilter {
+        client: Some("ann".into()),
+        ..none()
+    })
+    .await;
+    assert!(ann.len() == 10 && ann.iter().all(|row| row.ip.as_deref() == Some("10.0.0.1")));
+    assert!(
+        ann.windows(2).all(|pair| pair[0].at_us > pair[1].at_us),
+        "the newest first"
+    );
+    let bobs = ViolationFilter {
+        ip: Some("2001:db8::1".into()),
+        rule: Some("odd".into()),
+        since_us: Some(ann[3].at_us),
+        ..none()
+    };
+    let bobs = ask(bobs).await;
+    assert!(
+        bobs.len() == 2 && bobs.iter().all(|row| row.client.as_deref() == Some("bob")),
+        "{bobs:?}"
+    );
+    assert_eq!(
+        ask(ViolationFilter {
+            limit: Some(3),
+            ..none()
+        })
+        .await
+        .len(),
+        3
+    );
+    assert!(
+        ask(ViolationFilter {
+            client: Some("' OR 1=1 --".into()),
+            ..none()
+        })
+        .await
+        .is_empty()
+    );
+}
+
+async fn what_is_older_than_the_retention_goes_and_nothing_else(place: Place) {
+    let database = place.open().await;
+    let now = SystemTime::now();
+    let row = |number: i64, age: Duration| {
+        let at = (now - age).duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let row = ViolationRow {
+            at_us: i64::try_from(at.as_micros()).unwrap(),
+            count: 1,
+            ..ViolationRow::default()
+        };
+        (number, row)
+    };
+    let hour = Duration::from_secs(3_600);
+    let old: Vec<_> = (0..500)
+        .map(|n| row(n, 2 * hour + Duration::from_secs(n.unsigned_abs())))
+        .collect();
+    let young: Vec<_> = (500..700).map(|n| row(n, hour / 2)).collect();
+    database.write_violations(1, &old).await.unwrap();
+    database.write_violations(1, &young).await.unwrap();
+    assert_eq!(database.count_violations().await.unwrap(), 700);
+    let trail = Trail::start(
+        database.clone(),
+        TrailConfig {
+            retention: Some(hour),
+            sweep_every: Duration::from_millis(20),
+            sweep_at_most: 60,
+            ..config()
+        },
+    );
+    let patience = Instant::now() + PATIENCE;
+    while database.count_violations().await.unwrap() > 200 {
+        assert!(Instant::now() < patience, "old violations stay");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    trail.close(PATIENCE).await;
+    let rows = all(&database).await;
+    assert_eq!(rows.len(), 200);
+    assert!(rows.iter().all(|kept| kept.at_us == young[0].1.at_us));
+}
+
+async fn a_batch_that_is_sent_twice_counts_once(place: Place) {
+    let database = place.open().await;
+    let row = ViolationRow {
+        count: 5,
+        ..ViolationRow::default()
+    };
+    let batch: Vec<_> = (0..600).map(|number| (number, row.clone())).collect();
+    for _ in 0..3 {
+        database.write_violations(42, &batch).await.unwrap();
+    }
+    assert_eq!(database.count_violations().await.unwrap(), 3_000);
+    database.write_violations(43, &batch).await.unwrap();
+    assert_eq!(
+        database.count_violations().await.unwrap(),
+        6_000,
+        "another writer's are others"
+    );
+}
+
+async fn more_buckets_than_there_is_room_for_are_counted_as_lost(place: Place) {
+    let database = place.open().await;
+    let small = TrailConfig {
+        most_folds: 160,
+        ..at_the_end()
+    };
+    let trail = Trail::start(database.clone(), small);
+    for n in 0..10_000 {
+        let client = n.to_string();
+        trail.note(&violation(&[("client", &client)], moment(0)));
+    }
+    assert!(trail.stats().held <= 160, "{:?}", trail.stats());
+    assert_eq!(trail.lost() + trail.stats().held as u64, 10_000);
+    assert_adds_up(trail.close(PATIENCE).await, &database).await;
+}
+
+async fn what_is_noted_after_the_end_is_lost_and_counted(place: Place) {
+    let database = place.open().await;
+    let trail = Trail::start(database.clone(), config());
+    let per = [("client", "late")];
+    trail.note(&violation(&per, moment(0)));
+    trail.close(PATIENCE).await;
+    trail.note(&violation(&per, moment(0)));
+    let stats = trail.stats();
+    assert_eq!((stats.noted, stats.written, stats.lost), (2, 1, 1));
+    assert_adds_up(stats, &database).await;
+}
+
+#[test]
+fn a_server_that_crashes_under_load_loses_nothing_that_is_not_counted() {
+    block_on(async {
+        let mut place = Place::postgres();
+        let database = place.open().await;
+        let small = TrailConfig {
+            batch: 100,
+            ..config()
+        };
+        let trail = Trail::start(database.clone(), small);
+        std::thread::scope(|scope| {
+            let offering = scope.spawn(|| {
+                let begun = Instant::now();
+                let mut second = 0;
+                // Until it was gone and is back, and has written since.
+                while trail.stats().failures == 0 || begun.elapsed() < Duration::from_secs(2) {
+                    for n in 0..200 {
+                        let client = n.to_string();
+                        trail.note(&violation(&[("client", &client)], moment(second)));
+                    }
+                    second += 1;
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+            let server = place.server.as_mut().unwrap();
+            for _ in 0..2 {
+                let written = trail.stats().written;
+                let patience = Instant::now() + PATIENCE;
+                while trail.stats().written == written {
+                    assert!(Instant::now() < patience, "{:?}", trail.stats());
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                server.kill();
+                std::thread::sleep(Duration::from_millis(100));
+                server.start_again();
+            }
+            offering.join().unwrap();
+        });
+        let stats = trail.close(PATIENCE).await;
+        assert!(stats.failures > 0 && stats.written > 0, "{stats:?}");
+        assert_adds_up(stats, &database).await;
+    });
+}
+
+#[test]
+fn a_server_that_stays_away_costs_a_bounded_backlog_and_the_end_comes_in_time() {
+    block_on(async {
+        let mut place = Place::postgres();
+        let database = place.open().await;
+        let small = TrailConfig {
+            most_backlog: 500,
+            ..config()
+        };
+        let trail = Trail::start(database.clone(), small);
+        place.server.as_mut().unwrap().kill();
+        for second in 0..50 {
+            for n in 0..100 {
+                let client = n.to_string();
+                trail.note(&violation(&[("client", &client)], moment(second)));
+            }
+            wait_until(&trail, "it was collected", |stats| {
+                stats.held == 0 || stats.lost > 0
+            })
+            .await;
+        }
+        wait_until(&trail, "it is full", |stats| {
+            stats.lost > 0 && stats.failures > 0
+        })
+        .await;
+        assert!(trail.stats().backlog <= 500, "{:?}", trail.stats());
+        let begun = Instant::now();
+        let stats = trail.close(Duration::from_millis(300)).await;
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        assert_eq!(
+            (stats.noted, stats.written, stats.lost),
+            (5_000, 0, 5_000),
+            "{stats:?}"
+        );
+    });
+}
+
+#[test]
+fn a_full_disk_costs_violations_that_are_counted_and_no_denial_waits() {
+    block_on(async {
+        let place = Place::sqlite();
+        let full = DatabaseConfig {
+            most_bytes: Some(200_000),
+            ..DatabaseConfig::default()
+        };
+        let database = Database::open_with(&place.url, full).await.unwrap();
+        let small = TrailConfig {
+            most_backlog: 2_000,
+            batch: 100,
+            ..config()
+        };
+        let trail = Trail::start(database.clone(), small);
+        for second in 0..60 {
+            for n in 0..100 {
+                let client = n.to_string();
+                trail.note(&violation(&[("client", &client)], moment(second)));
+            }
+            wait_until(&trail, "it was collected", |stats| stats.held == 0).await;
+        }
+        wait_until(&trail, "the disk is full", |stats| {
+            stats.failures > 0 && stats.lost > 0
+        })
+        .await;
+        assert!(trail.stats().written > 0, "{:?}", trail.stats());
+        // Room again: what waits is written, and so is what comes.
+        let written = trail.stats().written;
+        place.tell("DELETE FROM violations").await;
+        wait_until(&trail, "it is written again", |stats| {
+            stats.written > written
+        })
+        .await;
+        let stats = trail.close(Duration::from_secs(2)).await;
+        assert_eq!(stats.noted, 6_000);
+        assert_eq!(stats.noted, stats.written + stats.lost, "{stats:?}");
+        let stored = database.count_violations().await.unwrap();
+        assert_eq!(stored.unsigned_abs(), stats.written - written, "{stats:?}");
+    });
+}

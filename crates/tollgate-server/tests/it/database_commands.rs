@@ -1,0 +1,334 @@
+//! `tollgate rules` and `tollgate violations`, as people run them.
+
+use std::process::{Command, Output};
+use std::time::SystemTime;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tollgate_server::database::{Database, ViolationRow};
+
+use crate::database::{Place, block_on};
+use crate::program::stderr;
+
+/// The program in a folder of its own, with a database.
+struct Operator {
+    folder: TempDir,
+    place: Place,
+}
+
+const FILE: &str = r#"
+rules:
+  - id: client
+    plan: free
+    per: [client]
+    limit: { algorithm: token_bucket, rate: 10/s, burst: 50 }
+  - { id: client, per: [client], limit: "100/s burst 500" }
+  - id: charges
+    description: "as agreed: $${SO}"
+    match: { methods: [POST], path: "/v1/charges/{*rest}" }
+    per: [client, route]
+    limit: { algorithm: sliding_counter, limit: 600, window: 1m }
+    on_store_failure: closed
+    mode: off
+clients:
+  - { id: merchant_123, plan: free, api_key_sha256: "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef" }
+"#;
+
+impl Operator {
+    fn at(place: Place) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let operator = Self { folder, place };
+        operator.write("rules.yaml", FILE);
+        operator
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.path().join(name), text).unwrap();
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.current_dir(self.folder.path()).args(args);
+        command.env("TOLLGATE_DATABASE", &self.place.url);
+        command.output().unwrap()
+    }
+
+    fn text(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn refusal(&self, exit_code: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(
+            output.status.code(),
+            Some(exit_code),
+            "{args:?}: {}",
+            stderr(&output)
+        );
+        stderr(&output)
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.text(args)).unwrap()
+    }
+}
+
+#[test]
+fn what_is_exported_is_imported_as_the_same() {
+    for place in [Place::sqlite(), Place::postgres()] {
+        let operator = Operator::at(place);
+        let said = operator.text(&["rules", "import", "rules.yaml"]);
+        assert_eq!(
+            said,
+            "added: rule client of plan free\nadded: rule client\nadded: rule charges\nadded: client merchant_123\n\
+             0 unchanged\n"
+        );
+        for format in ["yaml", "json"] {
+            let exported = operator.text(&["rules", "export", "--format", format]);
+            operator.write("again", &exported);
+            let said = operator.text(&["rules", "import", "again", "--prune"]);
+            assert_eq!(said, "4 unchanged\n", "{exported}");
+            operator.text(&["rules", "import", "again", "--prune", "--scope", "other"]);
+            assert_eq!(
+                operator.text(&["rules", "export", "--format", format, "--scope", "other"]),
+                exported
+            );
+        }
+    }
+}
+
+#[test]
+fn an_import_says_what_it_would_change_and_then_does() {
+    let operator = Operator::at(Place::sqlite());
+    operator.text(&["rules", "import", "rules.yaml"]);
+    operator.write(
+        "less.yaml",
+        "rules: [{ id: client, per: [client], limit: 7/s }]",
+    );
+    let would = operator.text(&["rules", "import", "less.yaml", "--prune", "--dry-run"]);
+    assert_eq!(
+        would,
+        "would be changed: rule client\nwould be removed: rule client of plan free\n\
+         would be removed: rule charges\nwould be removed: client merchant_123\n0 unchanged\n"
+    );
+    let before = operator.text(&["rules", "export"]);
+    assert!(before.contains("100/s"), "{before}");
+    operator.text(&["rules", "import", "less.yaml", "--prune"]);
+    let after = operator.json(&["rules", "list", "--json"]);
+    assert_eq!(after.as_array().unwrap().len(), 1);
+    assert_eq!(after[0]["rule"]["limit"]["burst"], 7);
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_with_its_place_and_nothing_changes() {
+    let operator = Operator::at(Place::sqlite());
+    operator.text(&["rules", "import", "rules.yaml"]);
+    let before = operator.text(&["rules", "list"]);
+    for (text, says) in [
+        (
+            "rules:\n  - { id: a, per: [client], limit: 10/fortnight }",
+            "fortnight",
+        ),
+        (
+            "rules:\n  - { id: a, per: [clint], limit: 10/s }",
+            "bad.yaml:2",
+        ),
+        (
+            "rules:\n  - { id: a, per: [client], limit: 10/s, burts: 5 }",
+            "burts",
+        ),
+        ("rules: 5", "expected a list"),
+        ("{}", "neither `rules` nor `clients`"),
+        // Right in itself, and not beside what is there.
+        (
+            "rules: [{ id: client, plan: pro, per: [ip], limit: 10/s }]",
+            "count by different things",
+        ),
+    ] {
+        operator.write("bad.yaml", text);
+        let error = operator.refusal(2, &["rules", "import", "bad.yaml"]);
+        assert!(error.contains(says), "{text}: {error}");
+    }
+    assert_eq!(operator.text(&["rules", "list"]), before);
+}
+
+#[test]
+fn a_rule_is_made_changed_put_to_sleep_and_removed() {
+    let operator = Operator::at(Place::postgres());
+    let error = operator.refusal(2, &["rules", "set", "new"]);
+    assert!(error.contains("a new one needs a limit"), "{error}");
+    let set = [
+        "rules",
+        "set",
+        "new",
+        "--plan",
+        "pro",
+        "--limit",
+        "10/s burst 50",
+        "--per",
+        "client,route",
+    ];
+    assert_eq!(operator.text(&set), "added rule new of plan pro\n");
+    let change = [
+        "rules",
+        "set",
+        "new",
+        "--plan",
+        "pro",
+        "--mode",
+        "shadow",
+        "--description",
+        "try",
+        "--active",
+        "false",
+    ];
+    assert_eq!(operator.text(&change), "changed rule new of plan pro\n");
+    let rule = &operator.json(&["rules", "list", "--json"])[0];
+    assert_eq!(
+        (rule["active"].as_bool(), rule["rule"]["mode"].as_str()),
+        (Some(false), Some("shadow"))
+    );
+    assert_eq!(rule["rule"]["limit"]["burst"], 50);
+    assert_eq!(operator.text(&["rules", "export"]), "");
+    let all = operator.text(&["rules", "export", "--all"]);
+    assert!(all.contains("active: false"), "{all}");
+    operator.write("all.yaml", &all);
+    assert_eq!(
+        operator.text(&["rules", "import", "all.yaml"]),
+        "1 unchanged\n"
+    );
+    let table = operator.text(&["rules", "list"]);
+    assert!(
+        table.contains("10/s burst 50  client, route  shadow  no"),
+        "{table}"
+    );
+
+    let error = operator.refusal(
+        2,
+        &["rules", "set", "new", "--plan", "pro", "--mode", "enforec"],
+    );
+    assert!(error.contains("enforce"), "{error}");
+    let error = operator.refusal(2, &["rules", "remove", "new"]);
+    assert!(error.contains("there is no rule new"), "{error}");
+    assert_eq!(
+        operator.text(&["rules", "remove", "new", "--plan", "pro"]),
+        "removed rule new of plan pro\n"
+    );
+    assert_eq!(
+        operator.text(&["rules", "list"]),
+        "no rules in the scope default\n"
+    );
+}
+
+#[test]
+fn the_database_of_a_configuration_is_used_with_its_scope() {
+    let operator = Operator::at(Place::sqlite());
+    let config = format!(
+        "database: {{ url: {:?}, scope: eu }}\nrules_from: database\n",
+        operator.place.url
+    );
+    operator.write("tollgate.yaml", &config);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command
+        .current_dir(operator.folder.path())
+        .env_remove("TOLLGATE_DATABASE");
+    let output = command
+        .args(["rules", "import", "rules.yaml", "-c", "tollgate.yaml"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(
+        operator
+            .json(&["rules", "list", "--json", "--scope", "eu"])
+            .as_array()
+            .unwrap()
+            .len(),
+        3
+    );
+    assert_eq!(
+        operator.text(&["rules", "list"]),
+        "no rules in the scope default\n"
+    );
+}
+
+#[test]
+fn a_database_that_is_not_there_is_said_without_its_password() {
+    let operator = Operator::at(Place::sqlite());
+    let error = operator.refusal(
+        1,
+        &[
+            "rules",
+            "list",
+            "--database",
+            "postgres://me:s3cr3t@127.0.0.1:1/x",
+        ],
+    );
+    assert!(
+        error.contains("postgres://127.0.0.1:1/x: cannot"),
+        "{error}"
+    );
+    let error = operator.refusal(2, &["violations", "--database", "mysql://me:s3cr3t@h/x"]);
+    assert!(
+        error.contains("expected sqlite:path") && !error.contains("s3cr3t"),
+        "{error}"
+    );
+}
+
+#[test]
+fn violations_are_shown_as_a_table_and_as_json() {
+    let operator = Operator::at(Place::sqlite());
+    assert_eq!(operator.text(&["violations"]), "no violations\n");
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap();
+    let row = |at_us: i64, client: &str| ViolationRow {
+        at_us,
+        rule: "charges".into(),
+        client: Some(client.into()),
+        ip: Some("192.0.2.1".into()),
+        endpoint: Some("POST /v1/charges/{*rest}".into()),
+        count: 1_000,
+        source: "store".into(),
+        bucket: format!("charges client={client}"),
+        ..ViolationRow::default()
+    };
+    let now_us = i64::try_from(now.as_micros()).unwrap();
+    let rows = [
+        (1, row(now_us - 60_000_000, "ann")),
+        (2, row(1_800_000_000_000_250, "bob")),
+        (3, row(0, "old")),
+    ];
+    block_on(async {
+        let database = Database::open(&operator.place.url).await.unwrap();
+        database.write_violations(1, &rows).await.unwrap();
+    });
+    let table = operator.text(&["violations", "--client", "bob"]);
+    assert!(table.starts_with("first (UTC)  "), "{table}");
+    assert!(table.contains("2027-01-15T08:00:00.000250Z  1000   charges  bob     192.0.2.1  POST /v1/charges/{*rest}"), "{table}");
+    let lines = |args: &[&str]| operator.text(args).lines().count();
+    assert_eq!(lines(&["violations", "--json"]), 3);
+    assert_eq!(lines(&["violations", "--json", "--since", "1h"]), 2);
+    assert_eq!(
+        lines(&[
+            "violations",
+            "--json",
+            "--ip",
+            "::ffff:192.0.2.1",
+            "--limit",
+            "1"
+        ]),
+        1
+    );
+    assert_eq!(
+        operator.json(&["violations", "--json", "--client", "ann"])["count"],
+        1_000
+    );
+    assert_eq!(
+        operator.text(&["violations", "--rule", "other"]),
+        "no violations\n"
+    );
+    let error = operator.refusal(2, &["violations", "--since", "yesterday"]);
+    assert!(error.contains("90s, 15m, 1h"), "{error}");
+}

@@ -1,0 +1,364 @@
+//! The policy in force: what changes it, what does not, and what a start needs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, Method, Uri};
+use serde_json::json;
+use tempfile::TempDir;
+use tollgate::{Limiter, LocalLimiter};
+use tollgate_server::database::Database;
+use tollgate_server::door::Door;
+use tollgate_server::live::{Live, LiveConfig, LiveStats, StartError};
+use tollgate_tower::policy::Head;
+
+use crate::database::{Place, block_on, on_both};
+use crate::postgres_server::PostgresServer;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A configuration in a folder of its own.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new(text: &str) -> Self {
+        let folder = Self(tempfile::tempdir().unwrap());
+        fs::write(folder.file(), text).unwrap();
+        folder
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("tollgate.yaml")
+    }
+
+    /// As editors do: another file in its place.
+    fn put(&self, text: &str) {
+        let beside = self.0.path().join("tollgate.yaml.new");
+        fs::write(&beside, text).unwrap();
+        fs::rename(beside, self.file()).unwrap();
+    }
+
+    /// Looked at only when the system says so, and a database that is away is asked again soon.
+    fn live(&self) -> LiveConfig {
+        LiveConfig {
+            look_every: Duration::from_secs(3_600),
+            retry_after: Duration::from_millis(50),
+            ..LiveConfig::of(self.file())
+        }
+    }
+
+    async fn start(&self) -> Live {
+        Live::start(self.live()).await.unwrap().0
+    }
+}
+
+fn with_burst(burst: u64) -> String {
+    format!("rules: [{{ id: everyone, per: [], limit: \"1/h burst {burst}\" }}]\n")
+}
+
+fn in_database(url: &str, cache: Option<&Path>) -> String {
+    let cache = cache.map_or(String::new(), |cache| {
+        format!(", cache: {:?}", cache.to_str().unwrap())
+    });
+    format!("database: {{ url: {url:?}, poll: 100ms{cache} }}\n")
+}
+
+async fn set_burst(database: &Database, burst: u64) {
+    let rule = json!({ "id": "everyone", "per": [], "limit": format!("1/h burst {burst}") });
+    database.set_rule("default", &rule).await.unwrap();
+}
+
+/// How much the rule in force allows.
+fn burst(live: &Live) -> u64 {
+    let policy = live.policy();
+    let rule = policy
+        .rules()
+        .rules()
+        .next()
+        .map(|rule| rule.limit().capacity());
+    rule.unwrap_or(0)
+}
+
+async fn wait_until(live: &Live, what: &str, is_so: impl Fn(LiveStats, u64) -> bool) -> Duration {
+    let begun = Instant::now();
+    while !is_so(live.stats(), burst(live)) {
+        let stats = live.stats();
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "{what}: {stats:?}, burst {}",
+            burst(live)
+        );
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    begun.elapsed()
+}
+
+#[test]
+fn a_changed_file_is_in_force_at_once_and_a_wrong_one_never() {
+    block_on(async {
+        let folder = Folder::new(&with_burst(10));
+        let live = folder.start().await;
+        assert_eq!((live.stats().generation, burst(&live)), (1, 10));
+
+        folder.put(&with_burst(20));
+        wait_until(&live, "renamed into place", |stats, burst| {
+            (stats.generation, burst) == (2, 20)
+        })
+        .await;
+        fs::write(folder.file(), with_burst(30)).unwrap();
+        wait_until(&live, "written in place", |_, burst| burst == 30).await;
+
+        folder.put("rules: [{ id: everyone, limit: \"1/h burts 40\" }]\n");
+        wait_until(&live, "refused", |stats, _| stats.refused == 1).await;
+        let before = live.stats();
+        assert_eq!(burst(&live), 30, "the last good one stays");
+        fs::remove_file(folder.file()).unwrap();
+        wait_until(&live, "gone", |stats, _| stats.failures == 1).await;
+        assert_eq!(
+            (burst(&live), live.stats().generation),
+            (30, before.generation)
+        );
+
+        folder.put(&with_burst(50));
+        wait_until(&live, "back", |_, burst| burst == 50).await;
+        assert_eq!(live.stats().refused, 1);
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_a_link_into_another_folder_is_followed() {
+    use std::os::unix::fs::symlink;
+    block_on(async {
+        // As Kubernetes mounts a ConfigMap: the file is a link through a link that is swapped.
+        let folder = Folder::new("");
+        let root = folder.0.path();
+        for (version, burst) in [("one", 10), ("two", 20)] {
+            fs::create_dir(root.join(version)).unwrap();
+            fs::write(root.join(version).join("tollgate.yaml"), with_burst(burst)).unwrap();
+        }
+        fs::remove_file(folder.file()).unwrap();
+        symlink("one", root.join("..data")).unwrap();
+        symlink("..data/tollgate.yaml", folder.file()).unwrap();
+        let live = folder.start().await;
+        assert_eq!(burst(&live), 10);
+        symlink("two", root.join("..new")).unwrap();
+        fs::rename(root.join("..new"), root.join("..data")).unwrap();
+        wait_until(&live, "the other version", |_, burst| burst == 20).await;
+    });
+}
+
+#[test]
+fn where_the_system_does_not_tell_it_is_looked_at_from_time_to_time() {
+    block_on(async {
+        let real = Folder::new(&with_burst(10));
+        let folder = Folder::new("");
+        fs::remove_file(folder.file()).unwrap();
+        // The folder of the link hears nothing of what happens to the file.
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(real.file(), folder.file()).unwrap();
+        let live = LiveConfig {
+            look_every: Duration::from_millis(50),
+            ..folder.live()
+        };
+        let live = Live::start(live).await.unwrap().0;
+        fs::write(real.file(), with_burst(20)).unwrap();
+        wait_until(&live, "looked at", |_, burst| burst == 20).await;
+    });
+}
+
+#[test]
+fn what_was_used_stays_used_when_the_file_changes() {
+    block_on(async {
+        let folder = Folder::new(&with_burst(10));
+        let door = Door::new(folder.start().await, Limiter::in_memory(), None);
+        let left = async || {
+            let (uri, headers) = (Uri::from_static("/"), HeaderMap::new());
+            let head = Head {
+                method: &Method::GET,
+                uri: &uri,
+                headers: &headers,
+            };
+            let decision = door.decide(&head, [203, 0, 113, 7].into()).await.unwrap();
+            (decision.generation(), decision.remaining().unwrap())
+        };
+        assert_eq!(left().await, (1, 9));
+        assert_eq!(left().await, (1, 8));
+        folder.put(&with_burst(20));
+        wait_until(door.live(), "changed", |_, burst| burst == 20).await;
+        assert_eq!(left().await, (2, 17));
+    });
+}
+
+/// Makes a database that nobody can use for a while.
+fn take_away(place: &mut Place) {
+    match &mut place.server {
+        Some(server) => server.kill(),
+        None => {
+            let file = sqlite_file(place);
+            fs::rename(&file, file.with_extension("away")).unwrap();
+            fs::create_dir(file).unwrap();
+        }
+    }
+}
+
+fn bring_back(place: &mut Place) {
+    match &mut place.server {
+        Some(server) => server.start_again(),
+        None => {
+            let file = sqlite_file(place);
+            fs::remove_dir(&file).unwrap();
+            fs::rename(file.with_extension("away"), file).unwrap();
+        }
+    }
+}
+
+fn sqlite_file(place: &Place) -> PathBuf {
+    PathBuf::from(place.url.strip_prefix("sqlite:").unwrap())
+}
+
+on_both!(
+    a_change_in_the_database_is_in_force_within_a_second,
+    a_wrong_rule_in_the_database_is_refused,
+    a_start_without_the_database_goes_on_with_the_cache,
+);
+
+async fn a_change_in_the_database_is_in_force_within_a_second(place: Place) {
+    let database = place.open().await;
+    set_burst(&database, 10).await;
+    let folder = Folder::new(&in_database(&place.url, None));
+    let live = folder.start().await;
+    assert_eq!(burst(&live), 10);
+    for wanted in [20, 30, 40] {
+        set_burst(&database, wanted).await;
+        let took = wait_until(&live, "changed", |_, burst| burst == wanted).await;
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+    // What the file says besides is followed too, and the rules stay those of the database.
+    folder.put(&format!(
+        "{}paths: {{ ignore_case: true }}\n",
+        in_database(&place.url, None)
+    ));
+    wait_until(&live, "the file", |stats, _| stats.generation == 5).await;
+    assert!(live.policy().rules().paths().ignore_case);
+    assert_eq!(burst(&live), 40);
+}
+
+async fn a_wrong_rule_in_the_database_is_refused(place: Place) {
+    let database = place.open().await;
+    set_burst(&database, 10).await;
+    let folder = Folder::new(&in_database(&place.url, None));
+    let live = folder.start().await;
+    let wrong = json!({ "id": "wrong", "per": ["planet"], "limit": "1/h burst 5" });
+    database.set_rule("default", &wrong).await.unwrap();
+    wait_until(&live, "refused", |stats, _| stats.refused == 1).await;
+    assert_eq!((burst(&live), live.stats().generation), (10, 1));
+    assert_eq!(live.policy().rules().rules().count(), 1);
+    // Nothing comes in force by halves: also not the good one beside it.
+    set_burst(&database, 20).await;
+    wait_until(&live, "refused again", |stats, _| stats.refused == 2).await;
+    assert_eq!(burst(&live), 10);
+    database
+        .remove_rule("default", "wrong", None)
+        .await
+        .unwrap();
+    wait_until(&live, "good again", |_, burst| burst == 20).await;
+}
+
+async fn a_start_without_the_database_goes_on_with_the_cache(mut place: Place) {
+    let folder = Folder::new("");
+    let cache = folder.0.path().join("rules.cache");
+    let with_cache = in_database(&place.url, Some(&cache));
+    folder.put(&with_cache);
+    {
+        let database = place.open().await;
+        set_burst(&database, 10).await;
+        database.close().await;
+    }
+    drop(folder.start().await);
+    take_away(&mut place);
+
+    folder.put(&in_database(&place.url, None));
+    let error = Live::start(folder.live()).await.unwrap_err();
+    assert!(
+        matches!(error, StartError::NoRules { cache: None, .. }),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("cache: FILE"), "{error}");
+
+    folder.put(&in_database(
+        &place.url,
+        Some(&folder.0.path().join("none")),
+    ));
+    let error = Live::start(folder.live()).await.unwrap_err().to_string();
+    assert!(error.contains("cannot be read"), "{error}");
+
+    folder.put(&with_cache);
+    let live = folder.start().await;
+    assert!(live.stats().from_cache);
+    assert_eq!(burst(&live), 10);
+    // It is found as soon as it is there again.
+    bring_back(&mut place);
+    let database = place.open().await;
+    set_burst(&database, 20).await;
+    wait_until(&live, "back", |stats, burst| {
+        burst == 20 && !stats.from_cache
+    })
+    .await;
+}
+
+#[test]
+fn a_database_that_dies_under_load_changes_nothing_until_it_is_back() {
+    block_on(async {
+        let mut server = PostgresServer::start();
+        let database = Database::open(&server.url()).await.unwrap();
+        set_burst(&database, 100_000).await;
+        let folder = Folder::new(&in_database(&server.url(), None));
+        let live = Arc::new(folder.start().await);
+        let limiter = Arc::new(LocalLimiter::new());
+        let (is_over, decided) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (live, limiter) = (Arc::clone(&live), Arc::clone(&limiter));
+                let (is_over, decided) = (Arc::clone(&is_over), Arc::clone(&decided));
+                std::thread::spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let policy = live.policy();
+                        let request = tollgate::Request::new();
+                        let decision = limiter.decide_on(&policy.rules().meet(&request));
+                        assert_eq!(decision.tiers().len(), 1);
+                        assert_eq!(decision.generation(), policy.generation());
+                        decided.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        let decisions = async |more: u64| {
+            let until = decided.load(Ordering::Relaxed) + more;
+            while decided.load(Ordering::Relaxed) < until {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        decisions(1_000).await;
+        server.kill();
+        live.look_again();
+        wait_until(&live, "it is noticed", |stats, _| stats.failures >= 1).await;
+        decisions(1_000).await;
+        assert_eq!((live.stats().generation, burst(&live)), (1, 100_000));
+        server.start_again();
+        set_burst(&database, 200_000).await;
+        wait_until(&live, "back", |_, burst| burst == 200_000).await;
+        decisions(1_000).await;
+        is_over.store(true, Ordering::Relaxed);
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        assert_eq!(live.stats().refused, 0);
+    });
+}

@@ -1,0 +1,192 @@
+//! Real PostgreSQL servers, each in a folder of its own behind a socket file, ended when the test is.
+//!
+//! PostgreSQL refuses to run as root: then it runs as the user that Debian's package makes. What `initdb` writes is
+//! the same each time, so it is written once and copied.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// The user to run as when we are root.
+const USER: &str = "postgres";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct PostgresServer {
+    process: Child,
+    folder: TempDir,
+}
+
+impl PostgresServer {
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        run(Command::new("cp")
+            .args(["-a", "--reflink=auto"])
+            .arg(template())
+            .arg(folder.path().join("data")));
+        give_away(folder.path());
+        let process = spawn(folder.path());
+        let mut server = Self { process, folder };
+        server.wait_until_it_answers();
+        server
+    }
+
+    /// As a crash would, while others are using it.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    pub(crate) fn start_again(&mut self) {
+        self.process = spawn(self.folder.path());
+        self.wait_until_it_answers();
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!(
+            "postgres://{USER}@localhost/postgres?host={}",
+            self.folder.path().display()
+        )
+    }
+
+    fn wait_until_it_answers(&mut self) {
+        let patience = Instant::now() + PATIENCE;
+        let asked = || {
+            let mut ask = Command::new(program("pg_isready"));
+            ask.args(["--quiet", "--host"]).arg(self.folder.path());
+            ask.status().unwrap().success()
+        };
+        while !asked() {
+            assert!(
+                Instant::now() < patience,
+                "postgres does not answer: {}",
+                self.log()
+            );
+            // After a crash, it waits for those that the one before left behind to see that it is gone: it ends then,
+            // and has to be started once more.
+            if self.process.try_wait().unwrap().is_some() {
+                self.process = spawn(self.folder.path());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        if let Ok(None) = self.process.try_wait() {
+            // At once, and with all its children.
+            let id = self.process.id().to_string();
+            let _ = Command::new("kill").args(["-QUIT", &id]).status();
+            let _ = self.process.wait();
+        }
+    }
+}
+
+fn spawn(folder: &Path) -> Child {
+    let log = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(folder.join("log"))
+        .unwrap();
+    let socket = format!("unix_socket_directories={}", folder.display());
+    let mut settings = vec![
+        "listen_addresses=",
+        "max_connections=40",
+        "shared_buffers=16MB",
+    ];
+    // A crash of the server, not of the machine, is what tests do to it.
+    settings.extend([
+        "fsync=off",
+        "full_page_writes=off",
+        "wal_level=minimal",
+        "max_wal_senders=0",
+    ]);
+    settings.push(&socket);
+    let mut command = as_user(&program("postgres"));
+    command.arg("-D").arg(folder.join("data"));
+    for setting in settings {
+        command.args(["-c", setting]);
+    }
+    command.stdout(Stdio::null()).stderr(log);
+    command
+        .spawn()
+        .expect("postgresql must be installed: `make test` sees to that")
+}
+
+/// A folder as `initdb` leaves it.
+fn template() -> PathBuf {
+    // Another version cannot read it.
+    let version: String = program("postgres").display().to_string();
+    let version: String = version.chars().filter(char::is_ascii_digit).collect();
+    let template = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("postgres-{version}"));
+    if template.exists() {
+        return template;
+    }
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    give_away(folder.path());
+    let data = folder.path().join("data");
+    run(as_user(&program("initdb"))
+        .args([
+            "--no-sync",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+        ])
+        .args(["--username", USER, "--pgdata"])
+        .arg(&data)
+        .stdout(Stdio::null()));
+    // Another test may have been faster: then its folder is as good.
+    if let Err(error) = std::fs::rename(&data, &template) {
+        assert!(template.exists(), "{error}");
+    }
+    template
+}
+
+fn give_away(folder: &Path) {
+    if is_root() {
+        run(Command::new("chown").arg("-R").arg(USER).arg(folder));
+    }
+}
+
+fn as_user(program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", USER, "--regid", USER, "--clear-groups"]);
+    command.arg(program);
+    command
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    id.stdout == b"0\n"
+}
+
+/// Debian keeps them apart by version: the newest, or whatever is on the path.
+fn program(name: &str) -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten();
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let newest = versions
+        .map(|entry| entry.unwrap().path())
+        .max_by_key(number);
+    match newest.map(|version| version.join("bin").join(name)) {
+        Some(program) if program.exists() => program,
+        _ => name.into(),
+    }
+}
+
+fn run(command: &mut Command) {
+    let status = command
+        .status()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(status.success(), "{command:?}: {status}");
+}
