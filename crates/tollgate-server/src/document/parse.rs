@@ -17,6 +17,9 @@ pub const LONGEST: usize = 16 << 20;
 /// The deepest nesting: nothing that makes sense here is deeper than six.
 const DEEPEST: usize = 32;
 
+/// The most keys, values, lists and maps: each takes some hundred bytes, and 10,000 rules have about 300,000.
+const MOST_NODES: usize = 1_000_000;
+
 /// What was read, as far as it could be.
 #[derive(Clone, Debug, Default)]
 pub struct Document {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span as Marks, StrInput};
 
-use super::{DEEPEST, Document};
+use super::{DEEPEST, Document, MOST_NODES};
 use crate::document::position::{Positions, Span};
 use crate::document::problem::{Problem, Problems, Spot};
 use crate::document::reading::shortened;
@@ -54,6 +54,7 @@ impl<'a> Builder<'a> {
 
     /// Takes all events; `false` if the text is broken and ends early.
     pub(super) fn run(&mut self, text: &str, parser: &mut Parser<'_, StrInput<'_>>) -> bool {
+        let mut nodes = 0;
         while let Some(event) = parser.next_event() {
             let (event, marks) = match event {
                 Ok(event) => event,
@@ -63,6 +64,12 @@ impl<'a> Builder<'a> {
                 }
             };
             let at = self.span(marks);
+            nodes += 1;
+            if nodes > MOST_NODES {
+                self.error(at, "these are too many keys and values for one document")
+                    .help("keep this many rules in a database");
+                return false;
+            }
             match event {
                 Event::DocumentStart(_) if self.documents > 0 => {
                     self.error(at, "a second document begins here")

@@ -141,3 +141,9 @@ fn all_variables_that_are_not_set_are_named() {
     }
     assert!(!said.contains("THREE"), "{said}");
 }
+
+#[test]
+fn the_number_of_values_is_bounded() {
+    let many = format!("[{}]", "a,".repeat(1_100_000));
+    assert!(problems(&many).contains("too many keys and values"));
+}
