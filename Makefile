@@ -2,16 +2,17 @@
 .DEFAULT_GOAL := help
 SHELL := bash
 
-# What building and testing need beside a Rust toolchain: command:package.
-NEEDS := cc:gcc redis-server:redis-server redis-sentinel:redis-sentinel initdb:postgresql
+# What building needs beside a Rust toolchain, and what tests and benchmarks need on top: command:package.
+BUILD_NEEDS := cc:gcc
+SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run test check needs programs fmt soak faults bench-engine bench-rules bench-redis bench-audit clean
+.PHONY: help run test check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-redis bench-audit clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-run: programs ## see five algorithms meet the same traffic: a table, and a chart in simulation/
+run: tools ## see five algorithms meet the same traffic: a table, and a chart in simulation/
 	@cargo build --release --quiet --package tollgate-server
 	@for scenario in boundary burst-idle surge drivers; do \
 	   target/release/tollgate simulate $$scenario --out simulation/$$scenario || exit 1; echo; \
@@ -32,7 +33,7 @@ endif
 	@set -o pipefail; program=$$(cargo rustc --quiet --package tollgate --all-features --lib --profile test --message-format json -- --cfg tollgate_loom \
 	  | sed -nE 's/.*"executable":"([^"]+)".*/\1/p') && "$$program" loom_tests
 
-check: programs
+check: tools
 	@echo "== format"
 	cargo fmt --all --check
 	@echo "== lints"
@@ -47,7 +48,10 @@ needs: programs
 	@tools/need-server valkey target/servers
 
 programs:
-	@tools/need $(NEEDS)
+	@tools/need $(BUILD_NEEDS) $(SERVER_NEEDS)
+
+tools:
+	@tools/need $(BUILD_NEEDS)
 
 fmt: ## format the code
 	cargo fmt --all
@@ -59,10 +63,17 @@ faults: needs ## every fault of Redis, one after the other: how long callers wai
 	@set -o pipefail; cargo test --release --package tollgate --all-features --test it faults:: -- --nocapture --test-threads=1 2>&1 \
 	  | grep -E '^test |decisions, p99.9|panicked' | sed -E 's/^test faults::([a-z_0-9]+) \.\.\. ?/\1: /'
 
-bench-engine: programs ## checks per second beside governor, in one run (about a minute)
+# For each target; and which, if not all.
+FUZZ_SECONDS ?= 720
+FUZZ_TARGETS ?= path limit key forwarded config
+
+fuzz: tools ## hostile input for every parser, on a nightly toolchain, two at a time (half an hour; FUZZ_SECONDS=60 for a look)
+	@tools/fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+bench-engine: tools ## checks per second beside governor, in one run (about a minute)
 	cargo bench --package tollgate --bench engine
 
-bench-rules: programs ## a decision with 10,000 rules beside one with 10, in one run (about a minute)
+bench-rules: tools ## a decision with 10,000 rules beside one with 10, in one run (about a minute)
 	cargo bench --package tollgate --bench rules
 
 bench-redis: programs ## checks in Redis beside the usual script, in one run on a server of its own (about two minutes)
