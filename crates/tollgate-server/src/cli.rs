@@ -52,7 +52,7 @@ pub(crate) enum Command {
 }
 
 /// Where the configuration is, unless somebody says otherwise.
-const CONFIG_FILE: &str = "tollgate.yaml";
+pub(crate) const CONFIG_FILE: &str = "tollgate.yaml";
 
 const CHECK_CONFIG_EXAMPLES: &str = "\
 Variables such as ${TOLLGATE_ADMIN_TOKEN} are taken from the environment, so set them as for the real start. Nothing is \

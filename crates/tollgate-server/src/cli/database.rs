@@ -9,8 +9,9 @@ use tollgate::Limit;
 
 pub(super) const RULES_EXAMPLES: &str = "\
 Examples:
+  tollgate rules list                                     the database of tollgate.yaml
   tollgate rules list --database sqlite:tollgate.db
-  tollgate rules import tollgate.yaml --dry-run -c tollgate.yaml
+  tollgate rules import rules.yaml --dry-run
   tollgate rules export > rules.yaml
   tollgate rules set charges --plan free --limit \"10/s burst 50\" --mode shadow
   tollgate rules remove charges --plan free
@@ -43,7 +44,8 @@ pub(crate) struct DatabaseArgs {
     )]
     pub(crate) database: Option<String>,
 
-    /// A configuration whose database is meant, with its scope; --database and --scope go before.
+    /// A configuration whose database is meant, with its scope; --database and --scope go before. tollgate.yaml if it is
+    /// there and no database was named.
     #[arg(short, long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 

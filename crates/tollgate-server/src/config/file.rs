@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use super::{Config, parse};
-use crate::document::{self, Problems};
+use crate::document::{self, Node, Problems};
 
 /// A configuration as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,12 +55,25 @@ impl ConfigFile {
     /// # Errors
     /// Everything that is wrong.
     pub fn check(&self) -> Result<Config, Problems> {
-        let text = document::decode(&self.bytes).map_err(|problem| {
+        parse(self.text()?, &variable)
+    }
+
+    /// The same as a document, whatever it says.
+    ///
+    /// # Errors
+    /// Everything that is wrong with its form.
+    pub fn document(&self) -> Result<Node, Problems> {
+        let document = document::parse(self.text()?, &variable);
+        let is_wrong = document.problems.has_errors();
+        document.root.filter(|_| !is_wrong).ok_or(document.problems)
+    }
+
+    fn text(&self) -> Result<&str, Problems> {
+        document::decode(&self.bytes).map_err(|problem| {
             let mut problems = Problems::default();
             problems.add(*problem);
             problems
-        })?;
-        parse(text, &|name| std::env::var(name).ok())
+        })
     }
 
     /// The same, with everything that is wrong as text.
@@ -77,4 +90,8 @@ impl ConfigFile {
         let text = document::decode(&self.bytes).unwrap_or_default();
         problems.render(&self.name, text)
     }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }

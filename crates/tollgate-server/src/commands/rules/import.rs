@@ -9,7 +9,8 @@ use super::validate::{validate, validate_nodes};
 use crate::audit::escaped;
 use crate::cli::ImportArgs;
 use crate::commands::Failure;
-use crate::commands::database::{Meant, block_on, read_text};
+use crate::commands::database::{Meant, block_on};
+use crate::config::ConfigFile;
 use crate::database::{Database, Import, Imported};
 use crate::document::{self, Node, Value as Said};
 
@@ -18,8 +19,8 @@ pub(super) fn import(
     args: &ImportArgs,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let (name, text) = read_text(&args.file)?;
-    let (rules, clients) = read(meant, &name, &text)?;
+    let file = ConfigFile::read(&args.file).map_err(Failure::Unavailable)?;
+    let (rules, clients) = read(meant, &file)?;
     let how = Import {
         prune: args.prune,
         dry_run: args.dry_run,
@@ -37,18 +38,12 @@ pub(super) fn import(
 }
 
 /// The rules and clients of a file, each of them right, and right together.
-fn read(meant: &Meant, name: &str, text: &str) -> Result<(Vec<Value>, Vec<Value>), Failure> {
+fn read(meant: &Meant, file: &ConfigFile) -> Result<(Vec<Value>, Vec<Value>), Failure> {
+    let name = file.name();
     let wrong = |problems: &document::Problems| {
-        Failure::BadInput(format!(
-            "{name}:\n{}",
-            problems.render(name, text).trim_end()
-        ))
+        Failure::BadInput(format!("{name}:\n{}", file.render(problems).trim_end()))
     };
-    let env = |name: &str| std::env::var(name).ok();
-    let document = document::parse(text, &env);
-    let Some(root) = document.root.filter(|_| !document.problems.has_errors()) else {
-        return Err(wrong(&document.problems));
-    };
+    let root = file.document().map_err(|problems| wrong(&problems))?;
     let (rules, clients) = (items(&root, "rules", name)?, items(&root, "clients", name)?);
     if rules.is_empty() && clients.is_empty() {
         return Err(Failure::BadInput(format!(
