@@ -10,7 +10,6 @@
 mod environment;
 mod json;
 mod mask;
-mod nearest;
 mod parse;
 mod position;
 mod problem;

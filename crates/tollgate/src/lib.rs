@@ -30,6 +30,13 @@ mod rule;
 pub mod store;
 mod usage;
 
+/// Words for people, for Tollgate's own programs; not part of what is promised.
+#[doc(hidden)]
+pub mod words {
+    pub use crate::limit::grouped;
+    pub use crate::nearest::nearest;
+}
+
 // The examples in the README are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

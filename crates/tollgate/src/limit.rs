@@ -15,6 +15,7 @@ pub use error::LimitError;
 pub use rate::Rate;
 pub(crate) use rate::UTOK;
 
+pub use amount::grouped;
 use amount::span_text;
 use rate::{LONGEST_DRAIN_US, whole_us};
 

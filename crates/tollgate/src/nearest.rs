@@ -1,35 +1,45 @@
-//! The known name nearest to a mistyped one.
+//! The known word that a mistyped one was meant to be.
 
-/// The name closest to `got`, if one is close enough to be meant.
-pub(crate) fn nearest<'a>(got: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let most = (got.chars().count() / 3).max(1);
-    known
-        .into_iter()
-        .map(|name| (distance(got, name), name))
-        .filter(|(distance, _)| *distance <= most)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
+/// The known word closest to `got`, if one is close enough to be meant.
+pub fn nearest<'a>(got: &str, known: &[&'a str]) -> Option<&'a str> {
+    // A long word is no slip of one that we know, and comparing takes time by its length.
+    if got.len() > 64 {
+        return None;
+    }
+    let plain = plain(got);
+    let most = (plain.len() / 3).max(1);
+    let near = known
+        .iter()
+        .map(|word| (slips(&plain, &self::plain(word)), *word));
+    near.filter(|(slips, _)| *slips <= most)
+        .min_by_key(|(slips, _)| *slips)
+        .map(|(_, word)| word)
 }
 
-/// Edits between two words, a swap of neighbours counting as one.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut above: Vec<usize> = (0..=b.len()).collect();
+/// `On-Store Failure` is `onstorefailure`.
+fn plain(word: &str) -> Vec<char> {
+    let letters = word.chars().filter(|c| !matches!(c, '_' | '-' | ' '));
+    letters.flat_map(char::to_lowercase).collect()
+}
+
+/// Letters to add, leave out, change or swap with their neighbour until one word is the other.
+fn slips(a: &[char], b: &[char]) -> usize {
+    let (mut earlier, mut last) = (Vec::new(), (0..=b.len()).collect::<Vec<_>>());
     for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
+        let mut row = vec![i];
         for j in 1..=b.len() {
-            let changed = usize::from(a[i - 1] != b[j - 1]);
-            row[j] = (above[j] + 1)
-                .min(row[j - 1] + 1)
-                .min(above[j - 1] + changed);
+            let same = a[i - 1] == b[j - 1];
+            let mut fewest = (last[j - 1] + usize::from(!same))
+                .min(last[j] + 1)
+                .min(row[j - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(before[j - 2] + 1);
+                fewest = fewest.min(earlier[j - 2] + 1);
             }
+            row.push(fewest);
         }
-        before = std::mem::replace(&mut above, row);
+        earlier = std::mem::replace(&mut last, row);
     }
-    above[b.len()]
+    last[b.len()]
 }
 
 #[cfg(test)]
@@ -37,10 +47,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_recognised_and_strangers_are_not() {
-        let known = ["burst", "queue", "sliding_log"];
-        assert_eq!(nearest("burts", known), Some("burst"));
-        assert_eq!(nearest("slidinglog", known), Some("sliding_log"));
-        assert_eq!(nearest("banana", known), None);
+    fn slips_of_the_finger_are_understood_and_other_words_are_not() {
+        let known = ["rate", "burst", "on_store_failure", "id", "sliding_log"];
+        assert_eq!(nearest("slidinglog", &known), Some("sliding_log"));
+        assert_eq!(nearest("rat", &known), Some("rate"));
+        assert_eq!(nearest("brust", &known), Some("burst"));
+        assert_eq!(nearest("onStoreFailure", &known), Some("on_store_failure"));
+        assert_eq!(nearest("ID", &known), Some("id"));
+        assert_eq!(nearest("colour", &known), None);
+        assert_eq!(nearest(&"rate".repeat(100), &known), None);
     }
 }

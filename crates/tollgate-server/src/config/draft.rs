@@ -1,12 +1,13 @@
 //! All sections as they were said, each right in itself, and then checked against each other.
 
-use tollgate::PathRules;
+use tollgate::{PathRules, Pattern};
 
 use super::doors::{self, Admin, Gateway, Service};
 use super::keeping::{self, AuditDraft, DatabaseSettings, LogConfig};
-use super::policy::PolicyConfig;
+use super::policy::{PolicyConfig, Settings};
 use super::rules::{self, CostEntry, RuleEntry};
 use super::store::{self, StoreDraft};
+use super::values::parsed;
 use super::who::{self, ClientEntry, IdentityDraft};
 use super::{Config, RulesFrom, warnings};
 use crate::audit::TrailConfig;
@@ -24,6 +25,7 @@ pub(super) const ROOT: &[&str] = &[
     "log",
     "identity",
     "paths",
+    "routes",
     "clients",
     "costs",
     "rules",
@@ -41,6 +43,7 @@ pub(super) struct Draft {
     pub(super) log: LogConfig,
     pub(super) identity: IdentityDraft,
     pub(super) paths: PathRules,
+    pub(super) routes: Vec<Pattern>,
     pub(super) clients: Vec<ClientEntry>,
     pub(super) costs: Vec<CostEntry>,
     pub(super) rules: Vec<RuleEntry>,
@@ -88,6 +91,12 @@ impl Draft {
                 who::identity,
             ),
             paths: fields.or("paths", PathRules::default(), problems, who::paths),
+            routes: all(
+                &fields,
+                "routes",
+                problems,
+                parsed("a path such as /v1/users/{id}"),
+            ),
             clients: all(&fields, "clients", problems, who::client),
             costs: all(&fields, "costs", problems, rules::cost),
             rules: all(&fields, "rules", problems, rules::rule),
@@ -138,10 +147,13 @@ impl Draft {
     /// The configuration, if all of it fits together. Warnings come last, when nothing is wrong.
     pub(super) fn finish(self, problems: &mut Problems) -> Option<Config> {
         let policy = PolicyConfig::of(
-            &self.identity,
-            self.paths,
+            Settings {
+                identity: self.identity.clone(),
+                costs: self.costs.iter().map(|entry| entry.cost.clone()).collect(),
+                paths: self.paths,
+                routes: self.routes.clone(),
+            },
             &self.clients,
-            &self.costs,
             &self.rules,
             problems,
         );

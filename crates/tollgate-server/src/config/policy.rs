@@ -1,10 +1,10 @@
 //! Who is calling and what is allowed, compiled: from the file, or from the documents of a database.
 
-use tollgate::{Cost, PathRules, Rule, RuleSet};
+use tollgate::{Cost, PathRules, Pattern, Rule, RuleSet};
 use tollgate_tower::identity::{Client, Clients, Identity};
 use tollgate_tower::policy::Policy;
 
-use super::rules::{self, CostEntry, RuleEntry};
+use super::rules::{self, RuleEntry};
 use super::who::{self, ClientEntry, IdentityDraft};
 use crate::document::reading::{Place, shortened};
 use crate::document::{Node, Problems};
@@ -24,26 +24,21 @@ pub struct PolicyConfig {
 
 /// What a policy takes from the file even if its rules are in a database.
 #[derive(Clone, Debug)]
-struct Settings {
-    identity: IdentityDraft,
-    costs: Vec<Cost>,
-    paths: PathRules,
+pub(super) struct Settings {
+    pub(super) identity: IdentityDraft,
+    pub(super) costs: Vec<Cost>,
+    pub(super) paths: PathRules,
+    /// Endpoints without a rule of their own.
+    pub(super) routes: Vec<Pattern>,
 }
 
 impl PolicyConfig {
     pub(super) fn of(
-        identity: &IdentityDraft,
-        paths: PathRules,
+        settings: Settings,
         clients: &[ClientEntry],
-        costs: &[CostEntry],
         rules: &[RuleEntry],
         problems: &mut Problems,
     ) -> Option<Self> {
-        let settings = Settings {
-            identity: identity.clone(),
-            costs: costs.iter().map(|entry| entry.cost.clone()).collect(),
-            paths,
-        };
         settings.compile(clients, rules, problems)
     }
 
@@ -63,7 +58,10 @@ impl PolicyConfig {
         let clients: Vec<ClientEntry> = (clients.into_iter().enumerate())
             .filter_map(|(nth, node)| who::client(&named("client", nth, node), &mut problems))
             .collect();
-        let compiled = self.settings.compile(&clients, &rules, &mut problems);
+        let compiled = self
+            .settings
+            .clone()
+            .compile(&clients, &rules, &mut problems);
         match compiled {
             Some(policy) if !problems.has_errors() => Ok(policy),
             _ => Err(problems),
@@ -95,7 +93,7 @@ impl PolicyConfig {
 
 impl Settings {
     fn compile(
-        &self,
+        self,
         clients: &[ClientEntry],
         rules: &[RuleEntry],
         problems: &mut Problems,
@@ -108,8 +106,9 @@ impl Settings {
             clients: known,
             rules: rules?
                 .with_paths(self.paths)
+                .with_routes(self.routes.iter().cloned())
                 .with_costs(self.costs.iter().cloned()),
-            settings: self.clone(),
+            settings: self,
         })
     }
 }

@@ -176,12 +176,7 @@ fn instances(place: &Place<'_>, problems: &mut Problems) -> Option<Instances> {
 fn url(place: &Place<'_>, problems: &mut Problems) -> Option<Url> {
     let scalar = place.scalar("an address such as redis://127.0.0.1:6379", problems)?;
     let said = &scalar.text;
-    // The address is the same with TLS, which this program may be built without.
-    let plain = match said.strip_prefix("rediss") {
-        Some(rest) => format!("redis{rest}"),
-        None => said.clone(),
-    };
-    match RedisStore::open(&plain, RedisConfig::default()) {
+    match RedisStore::open(said, RedisConfig::default()) {
         Ok(_) => Some(Url::new(Secret::new(
             said.clone(),
             !scalar.is_from_environment(),

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{Config, RulesFrom, StoreConfig};
-use crate::document::reading::grouped;
+use tollgate::words::grouped;
 
 /// What a configuration amounts to.
 #[derive(Debug, Serialize)]

@@ -5,15 +5,15 @@
 mod scalars;
 
 pub(crate) use scalars::{
-    choice, duration, grouped, listed, number, parsed_duration, shortened, shown, text, truth,
+    choice, duration, listed, number, parsed_duration, shortened, shown, text, truth,
 };
 
 #[cfg(test)]
 pub(crate) use scalars::duration_text;
 
-use super::nearest::nearest;
 use super::problem::{Problem, Problems, Spot};
 use super::{Entry, Node, Scalar, Value};
+use tollgate::words::nearest;
 
 /// A node, and the way to it.
 #[derive(Clone, Debug)]

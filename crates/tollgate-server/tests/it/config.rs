@@ -97,6 +97,18 @@ fn the_configuration_of_the_design_is_read_and_brings_no_warning() {
 }
 
 #[test]
+fn endpoints_without_a_rule_have_names_to_be_counted_by() {
+    let config =
+        good("routes: [\"/v1/users/{id}\"]\nrules: [{ id: a, per: [route], limit: 1/s }]\n");
+    let path = config.policy.paths().normalise("/v1/users/7").unwrap();
+    let request = Request::new().path(&path);
+    assert_eq!(
+        config.policy.rules.meet(&request).route(),
+        Some("/v1/users/{id}")
+    );
+}
+
+#[test]
 fn what_is_left_out_has_its_default() {
     let config = good("service: {}\nadmin: {}\nrules: [{ id: a, per: [], limit: 1/s }]\n");
     assert_eq!(

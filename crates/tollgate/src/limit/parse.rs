@@ -265,7 +265,7 @@ impl<'a> Cursor<'a> {
 fn option_for(got: &str) -> String {
     let mut names = vec!["burst", "queue"];
     names.extend(Algorithm::ALL.map(Algorithm::name));
-    match crate::nearest::nearest(got, names.iter().copied()) {
+    match crate::nearest::nearest(got, &names) {
         Some(name) => format!("{name:?}"),
         None => format!("one of {}", names.join(", ")),
     }

@@ -9,7 +9,7 @@ use crate::config::conditions::patterns_overlap;
 use crate::config::draft::Draft;
 use crate::config::rules::{CostEntry, RuleEntry};
 use crate::document::Problems;
-use crate::document::reading::grouped;
+use tollgate::words::grouped;
 
 /// Sliding logs above this many entries are worth a word.
 const LARGE_LOG: u64 = 10_000;

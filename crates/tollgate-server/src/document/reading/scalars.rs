@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::Place;
-use crate::document::nearest::nearest;
 use crate::document::problem::Problems;
 use crate::document::{Scalar, mask};
+use tollgate::words::{grouped, nearest};
 
 /// `a, b and c`.
 pub(crate) fn listed(words: &[&str], and: &str) -> String {
@@ -74,19 +74,6 @@ pub(crate) fn number(
         );
         None
     }
-}
-
-/// `1234567` as `1,234,567`.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (nth, digit) in digits.chars().enumerate() {
-        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// True or false.
