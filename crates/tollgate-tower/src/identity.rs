@@ -87,6 +87,14 @@ pub struct Identity {
     ipv6_prefix: u8,
 }
 
+impl Default for Identity {
+    /// By the peer's address, whatever the headers say.
+    fn default() -> Self {
+        // Nothing in it can be wrong.
+        Self::of(IdentityConfig::default())
+    }
+}
+
 /// A client, where it was found.
 struct Found<'c> {
     name: String,
@@ -99,12 +107,16 @@ impl Identity {
     /// When the IPv6 prefix is not 1 to 128, when a source stands there twice, or where it is never asked.
     pub fn new(config: IdentityConfig) -> Result<Self, IdentityError> {
         config.check()?;
-        Ok(Self {
+        Ok(Self::of(config))
+    }
+
+    fn of(config: IdentityConfig) -> Self {
+        Self {
             proxies: Proxies::new(&config.trusted_proxies, config.proxy_header),
             client: config.client,
             plan: config.plan,
             ipv6_prefix: config.ipv6_prefix,
-        })
+        }
     }
 
     /// Who calls, from `peer`, the other end of the connection, with these headers.

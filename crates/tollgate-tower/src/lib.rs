@@ -1,10 +1,18 @@
 //! # Tollgate for HTTP
 //!
 //! The engine ([`tollgate`]) counts by client, address, plan and endpoint, and believes what it is told. This crate finds those
-//! out from an HTTP request, so that nobody gets more by what they write into it: [`identity`] says who is calling, and
-//! [`policy`] sees a whole request as rules do.
+//! out from an HTTP request, so that nobody gets more by what they write into it, and answers in HTTP's words:
 //!
-//! The middleware itself, a layer for axum, tonic and hyper, is to come; today the crate holds what it will ask.
+//! - [`layer`]: middleware for axum, tonic and hyper, in five lines. Start here.
+//! - [`identity`]: who is calling.
+//! - [`policy`]: a whole request as rules see it.
+//! - [`answer`]: from a decision to header fields, bodies and gRPC statuses.
+//!
+//! `layer` stands on the other three; `answer` knows neither of the other two.
 
+pub mod answer;
 pub mod identity;
+pub mod layer;
 pub mod policy;
+
+pub use layer::TollgateLayer;

@@ -1,5 +1,6 @@
 //! What decides, as one whole: the rules, who is who, and how a request is seen through both. Swapped whole when any of it changes.
 
+mod target;
 mod view;
 
 use std::fmt;
@@ -9,6 +10,7 @@ use http::{HeaderMap, Method, Uri};
 use tollgate::{PathError, RuleSet};
 
 use crate::identity::{Clients, Identity};
+pub(crate) use target::Target;
 pub use view::View;
 
 /// Rules, and who they are for.

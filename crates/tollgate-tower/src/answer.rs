@@ -1,0 +1,205 @@
+//! From a decision to HTTP: header fields, bodies and gRPC statuses. Pure functions of the decision and of what was asked; knows no
+//! limiter, no service and no time but the decision's own.
+//!
+//! ## Fields
+//! | field | value | family |
+//! |---|---|---|
+//! | `X-RateLimit-Limit`, `-Remaining` | of the tier that bound the decision | legacy |
+//! | `X-RateLimit-Reset` | Unix time in seconds at which that tier is full again | legacy |
+//! | `RateLimit-Policy` | `"client";q=50;w=5`, one item per tier: capacity, window in seconds | standard |
+//! | `RateLimit` | `"client";r=49;t=1`, one item per tier: what is left, seconds until it is full again | standard |
+//! | `Retry-After` | whole seconds; on denials only, and only where waiting helps | always |
+//!
+//! The standard family is that of draft-ietf-httpapi-ratelimit-headers, version 8 and later. All seconds are rounded up, so that who
+//! waits so long has waited long enough. Shadow tiers are left out: the draft has no word for a quota that is only watched, and tells
+//! receivers to ignore parameters that they do not know, so a marked shadow would be taken for a limit.
+//!
+//! ## What is there already stays, unless ours is stricter
+//! A response may come with such fields from whoever answered it. What they say is never loosened, nor dropped for something weaker:
+//!
+//! - **legacy**: three fields that belong together, so the three of one side win: ours if our remaining is smaller, else theirs. If
+//!   theirs cannot be read, it stays, as nobody can say that it is weaker.
+//! - **standard**: lists, so ours are added as a line of their own. If theirs is of an older draft (`limit=100, remaining=50`), it
+//!   stays alone, as a reader could make nothing of both in one field.
+//! - **`Retry-After`**: the longer wait, be it seconds or a date. One that cannot be read stays.
+
+mod date;
+mod denial;
+mod dialect;
+mod grpc;
+mod legacy;
+mod problem;
+mod retry;
+mod standard;
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use tollgate::{Decision, PathError};
+
+pub use denial::{Denial, Reason};
+pub use dialect::Dialect;
+
+/// The media type of problem details.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Which fields tell callers about their limits. Both families by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderFamilies {
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`.
+    pub legacy: bool,
+    /// `RateLimit-Policy` and `RateLimit`.
+    pub standard: bool,
+}
+
+impl HeaderFamilies {
+    /// Neither family. `Retry-After` is sent all the same.
+    pub const NONE: Self = Self {
+        legacy: false,
+        standard: false,
+    };
+
+    /// Adds what a decision says to the fields of a response, by the rules of this [module](self).
+    ///
+    /// ```
+    /// use http::HeaderMap;
+    /// use tollgate::{Dimension, LocalLimiter, Request, Rule};
+    /// use tollgate_tower::answer::HeaderFamilies;
+    ///
+    /// let limiter = LocalLimiter::new()
+    ///     .with_rules([Rule::new("client", "10/s burst 50".parse()?)?.per([Dimension::Client])])?;
+    /// let decision = limiter.decide(&Request::new().client("merchant_123"));
+    ///
+    /// let mut headers = HeaderMap::new();
+    /// HeaderFamilies::default().add(&decision, &mut headers);
+    /// assert_eq!(headers["x-ratelimit-remaining"], "49");
+    /// assert_eq!(headers["ratelimit-policy"], r#""client";q=50;w=5"#);
+    /// assert_eq!(headers["ratelimit"], r#""client";r=49;t=1"#);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn add(self, decision: &Decision, headers: &mut HeaderMap) {
+        if self.legacy {
+            legacy::add(decision, headers);
+        }
+        if self.standard {
+            standard::add(decision, headers);
+        }
+        if let Some(wait) = decision.retry_after() {
+            retry::add(wait, decision.at(), headers);
+        }
+    }
+}
+
+impl Default for HeaderFamilies {
+    fn default() -> Self {
+        Self {
+            legacy: true,
+            standard: true,
+        }
+    }
+}
+
+/// Adds `X-RateLimit-Shadow`: what the tiers say that only watch, as a list like `RateLimit`'s, with `deny` on those that would
+/// have denied. Nothing if there are none.
+///
+/// ```text
+/// X-RateLimit-Shadow: "strict";r=0;t=9;deny, "loose";r=95;t=1
+/// ```
+pub fn add_shadows(decision: &Decision, headers: &mut HeaderMap) {
+    standard::add_shadows(decision, headers);
+}
+
+type OwnAnswer = Arc<dyn Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync>;
+
+/// How to answer: which fields, and what a denial looks like.
+#[derive(Clone, Default)]
+pub struct Answers {
+    /// Which fields to send.
+    pub families: HeaderFamilies,
+    /// Whether to [show](add_shadows) what shadows say. Not by default: it tells callers about limits to come.
+    pub shadows: bool,
+    own: Option<OwnAnswer>,
+}
+
+impl Answers {
+    /// The usual answers, with these fields.
+    #[must_use]
+    pub fn new(families: HeaderFamilies) -> Self {
+        Self {
+            families,
+            ..Self::default()
+        }
+    }
+
+    /// Answers denials with a response of one's own. The fields are added to it; a caller that gets no body gets none, and
+    /// gRPC callers get their status as ever.
+    #[must_use]
+    pub fn with(
+        mut self,
+        own: impl Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        self.own = Some(Arc::new(own));
+        self
+    }
+
+    /// Adds what a decision says to the fields of a response that somebody else wrote.
+    pub fn add(&self, decision: &Decision, headers: &mut HeaderMap) {
+        self.families.add(decision, headers);
+        if self.shadows {
+            add_shadows(decision, headers);
+        }
+    }
+
+    /// The response to a request that was denied.
+    #[must_use]
+    pub fn denied(&self, denial: &Denial<'_>, dialect: Dialect) -> Response<Bytes> {
+        let mut response = match (dialect, &self.own) {
+            (Dialect::Grpc(kind), _) => grpc::denied(denial, kind),
+            (_, Some(own)) => own(denial),
+            (_, None) => problem(denial.status(), denial.problem_json()),
+        };
+        self.add(denial.decision(), response.headers_mut());
+        if let Some(wait) = denial.retry_after() {
+            retry::add(wait, denial.decision().at(), response.headers_mut());
+        }
+        without_body_for(dialect, response)
+    }
+
+    /// The response to a request whose path can be read in more than one way.
+    #[must_use]
+    pub fn refused(&self, error: &PathError, dialect: Dialect) -> Response<Bytes> {
+        let response = match dialect {
+            Dialect::Grpc(kind) => grpc::refused(error, kind),
+            _ => problem(StatusCode::BAD_REQUEST, problem::of_path(error)),
+        };
+        without_body_for(dialect, response)
+    }
+}
+
+impl fmt::Debug for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answers")
+            .field("families", &self.families)
+            .field("shadows", &self.shadows)
+            .field("own", &self.own.is_some())
+            .finish()
+    }
+}
+
+fn problem(status: StatusCode, body: String) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static(PROBLEM_JSON);
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+fn without_body_for(dialect: Dialect, response: Response<Bytes>) -> Response<Bytes> {
+    match dialect {
+        Dialect::Head => response.map(|_| Bytes::new()),
+        _ => response,
+    }
+}

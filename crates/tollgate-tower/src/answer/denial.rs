@@ -1,0 +1,147 @@
+//! What there is to say about a denial, whoever says it.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use tollgate::{Decision, Source, Tier, Verdict};
+
+use super::{problem, retry};
+
+/// Why a request does not pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A limit has no room for it now.
+    QuotaExceeded,
+    /// It costs more than a limit holds, so it never passes.
+    NeverFits,
+    /// It would have to wait in a queue for longer than it may.
+    QueueTooLong,
+    /// The store cannot be asked, and a rule lets nothing pass then.
+    Closed,
+}
+
+/// A denial, and everything a response may want to say about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Denial<'a> {
+    decision: &'a Decision,
+    /// How long it may wait in a queue, if it was let in.
+    patience: Option<Duration>,
+}
+
+impl<'a> Denial<'a> {
+    /// What to say about a decision; `None` if it let the request in.
+    #[must_use]
+    pub fn of(decision: &'a Decision) -> Option<Self> {
+        (!decision.allowed()).then_some(Self {
+            decision,
+            patience: None,
+        })
+    }
+
+    /// What to say about a request that was let into a queue and must wait there for longer than it can. What it took is to be
+    /// given back. `None` if it need not wait so long.
+    #[must_use]
+    pub fn of_impatient(decision: &'a Decision, patience: Duration) -> Option<Self> {
+        (decision.delay() > patience).then_some(Self {
+            decision,
+            patience: Some(patience),
+        })
+    }
+
+    /// What was decided.
+    #[must_use]
+    pub fn decision(&self) -> &'a Decision {
+        self.decision
+    }
+
+    /// Why it does not pass.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match (self.decision.source(), self.decision.verdict()) {
+            (Source::Closed, _) => Reason::Closed,
+            (_, Verdict::NeverFits) => Reason::NeverFits,
+            (_, Verdict::Deny { .. }) => Reason::QuotaExceeded,
+            _ => Reason::QueueTooLong,
+        }
+    }
+
+    /// 503 if it is on us, else 429.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self.reason() {
+            Reason::Closed => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+
+    /// How long to wait before it is worth asking again, to the microsecond. `None` if waiting does not help.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.patience {
+            // Alone, it then waits just as long as it may.
+            Some(patience) => Some(self.decision.delay().saturating_sub(patience)),
+            None => self.decision.retry_after(),
+        }
+    }
+
+    /// The same in whole seconds, rounded up and never 0.
+    #[must_use]
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        self.retry_after().map(retry::seconds)
+    }
+
+    /// The same in whole milliseconds, rounded up and never 0.
+    #[must_use]
+    pub fn retry_after_ms(&self) -> Option<u64> {
+        self.retry_after().map(retry::milliseconds)
+    }
+
+    /// The rules that did not let it pass, in their order.
+    pub fn violated(&self) -> impl Iterator<Item = &'static str> {
+        let (patience, decision) = (self.patience, self.decision);
+        let stops = move |tier: &&Tier| match (tier.verdict(), patience) {
+            (Verdict::AllowAfter(delay), Some(patience)) => delay > patience,
+            (verdict, _) => !verdict.allowed(),
+        };
+        let deciding = decision.tiers().iter().filter(|tier| !tier.is_shadow());
+        deciding.filter(stops).map(name)
+    }
+
+    /// The body: problem details ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) as JSON.
+    ///
+    /// ```json
+    /// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,
+    ///  "detail":"A limit is used up. Try again in 2 seconds.","violated-policies":["client"],"retry_after":2,"retry_after_ms":1250}
+    /// ```
+    #[must_use]
+    pub fn problem_json(&self) -> String {
+        problem::of_denial(self)
+    }
+
+    /// What happened, for people.
+    #[must_use]
+    pub fn detail(&self) -> String {
+        let what = match self.reason() {
+            Reason::QuotaExceeded => "A limit is used up.",
+            Reason::NeverFits => {
+                return "The request costs more than a limit holds: waiting does not help.".into();
+            }
+            Reason::QueueTooLong => "The queue is longer than the request can wait.",
+            Reason::Closed => "The service cannot check its limits at the moment.",
+        };
+        match self.retry_after_seconds() {
+            Some(1) => format!("{what} Try again in 1 second."),
+            Some(seconds) => format!("{what} Try again in {seconds} seconds."),
+            None => what.into(),
+        }
+    }
+}
+
+/// What a tier is called in fields and bodies. A check by key has no rule to be called by.
+pub(super) fn name(tier: &Tier) -> &'static str {
+    match tier.rule().as_str() {
+        "" => "default",
+        name => name,
+    }
+}

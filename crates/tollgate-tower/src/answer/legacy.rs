@@ -1,0 +1,34 @@
+//! `X-RateLimit-*`: the three fields that everybody knows and nobody wrote down.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tollgate::Decision;
+
+use super::retry::{ceil_seconds, unix};
+
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+pub(super) fn add(decision: &Decision, headers: &mut HeaderMap) {
+    let Some(tier) = decision.tier() else {
+        return;
+    };
+    if is_stricter(headers, tier.remaining()) {
+        return;
+    }
+    let full_at = unix(decision.at()) + tier.reset_after();
+    headers.insert(LIMIT, HeaderValue::from(tier.limit().capacity()));
+    headers.insert(REMAINING, HeaderValue::from(tier.remaining()));
+    headers.insert(RESET, HeaderValue::from(ceil_seconds(full_at)));
+}
+
+/// Whether what stands there already is at least as strict, or cannot be compared.
+fn is_stricter(headers: &HeaderMap, remaining: u64) -> bool {
+    let mut theirs = headers.get_all(REMAINING).iter();
+    let read = |value: &HeaderValue| value.to_str().ok()?.trim().parse::<u64>().ok();
+    match (theirs.next(), theirs.next()) {
+        (Some(only), None) => read(only).is_none_or(|theirs| theirs <= remaining),
+        (Some(_), Some(_)) => true,
+        (None, _) => headers.contains_key(LIMIT) || headers.contains_key(RESET),
+    }
+}

@@ -1,0 +1,74 @@
+//! Bodies for programs and people: problem details as JSON.
+
+use std::fmt::Write as _;
+
+use tollgate::PathError;
+
+use super::denial::{Denial, Reason};
+
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const REDUCED_CAPACITY: &str =
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
+pub(super) fn of_denial(denial: &Denial<'_>) -> String {
+    let (kind, title) = match denial.reason() {
+        Reason::Closed => (REDUCED_CAPACITY, "Service temporarily unavailable"),
+        _ => (QUOTA_EXCEEDED, "Too many requests"),
+    };
+    let mut body = start(kind, title, denial.status().as_u16(), &denial.detail());
+    body.push_str(",\"violated-policies\":[");
+    for (i, rule) in denial.violated().enumerate() {
+        if i > 0 {
+            body.push(',');
+        }
+        push_text(rule, &mut body);
+    }
+    body.push(']');
+    if let (Some(seconds), Some(ms)) = (denial.retry_after_seconds(), denial.retry_after_ms()) {
+        // Into a string, which takes everything.
+        let _ = write!(body, ",\"retry_after\":{seconds},\"retry_after_ms\":{ms}");
+    }
+    body.push('}');
+    body
+}
+
+pub(super) fn of_path(error: &PathError) -> String {
+    let mut body = start("about:blank", "Bad Request", 400, &path_detail(error));
+    body.push('}');
+    body
+}
+
+/// For the caller, who cannot change our configuration.
+pub(super) fn path_detail(error: &PathError) -> String {
+    match error {
+        PathError::EncodedSlash { at } => {
+            format!("the path has an encoded slash (%2F) at byte {at}")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn start(kind: &str, title: &str, status: u16, detail: &str) -> String {
+    let mut body = String::with_capacity(320);
+    body.push_str("{\"type\":");
+    push_text(kind, &mut body);
+    body.push_str(",\"title\":");
+    push_text(title, &mut body);
+    let _ = write!(body, ",\"status\":{status},\"detail\":");
+    push_text(detail, &mut body);
+    body
+}
+
+fn push_text(text: &str, body: &mut String) {
+    body.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => body.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(body, "\\u{:04x}", u32::from(c));
+            }
+            c => body.push(c),
+        }
+    }
+    body.push('"');
+}

@@ -1,0 +1,74 @@
+//! `RateLimit-Policy` and `RateLimit` of the IETF's draft: structured fields, lists of strings with parameters.
+
+use std::fmt::Write as _;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tollgate::{Decision, Tier};
+
+use super::denial::name;
+use super::retry::ceil_seconds;
+
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const STATE: HeaderName = HeaderName::from_static("ratelimit");
+const SHADOW: HeaderName = HeaderName::from_static("x-ratelimit-shadow");
+
+pub(super) fn add(decision: &Decision, headers: &mut HeaderMap) {
+    let mut deciding = decision.tiers().iter().filter(|tier| !tier.is_shadow());
+    let (mut policy, mut state) = (String::new(), String::new());
+    for tier in deciding.by_ref() {
+        add_policy(tier, &mut policy);
+        add_state(tier, &mut state);
+    }
+    append(&POLICY, policy, headers);
+    append(&STATE, state, headers);
+}
+
+pub(super) fn add_shadows(decision: &Decision, headers: &mut HeaderMap) {
+    let mut line = String::new();
+    for tier in decision.tiers().iter().filter(|tier| tier.is_shadow()) {
+        add_state(tier, &mut line);
+        if !tier.verdict().allowed() {
+            line.push_str(";deny");
+        }
+    }
+    append(&SHADOW, line, headers);
+}
+
+// Names are made of characters that need no escapes, and figures stay below the 15 digits that an integer may have.
+
+fn add_policy(tier: &Tier, line: &mut String) {
+    let window = ceil_seconds(tier.limit().window()).max(1);
+    let capacity = tier.limit().capacity();
+    // Into a string, which takes everything.
+    let _ = write!(
+        line,
+        "{}\"{}\";q={capacity};w={window}",
+        separator(line),
+        name(tier)
+    );
+}
+
+fn add_state(tier: &Tier, line: &mut String) {
+    let (remaining, reset) = (tier.remaining(), ceil_seconds(tier.reset_after()));
+    let _ = write!(
+        line,
+        "{}\"{}\";r={remaining};t={reset}",
+        separator(line),
+        name(tier)
+    );
+}
+
+fn separator(line: &str) -> &'static str {
+    if line.is_empty() { "" } else { ", " }
+}
+
+/// As a line of its own, if the lines that stand there are a list like ours.
+fn append(field: &HeaderName, line: String, headers: &mut HeaderMap) {
+    let is_list = |value: &HeaderValue| value.as_bytes().trim_ascii_start().starts_with(b"\"");
+    if line.is_empty() || !headers.get_all(field).iter().all(is_list) {
+        return;
+    }
+    if let Ok(value) = HeaderValue::try_from(line) {
+        headers.append(field.clone(), value);
+    }
+}

@@ -1,0 +1,160 @@
+//! A request on its way. Nothing is charged before it is polled, and nothing boxed unless it has to wait: for the answer of a shared
+//! store, or for its turn.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::body::TollgateBody;
+use super::decided::Decided;
+use super::gate::{Admission, Gate};
+use super::place::at_once;
+
+type Waiting = Pin<Box<dyn Future<Output = Option<Admission>> + Send>>;
+
+pin_project! {
+    /// The response of a [`TollgateService`](super::TollgateService).
+    pub struct ResponseFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        gate: Arc<Gate>,
+        // Until it is called.
+        service: Option<S>,
+        #[pin]
+        state: State<S::Future, B>,
+    }
+}
+
+pin_project! {
+    // What is optional is there until it is taken.
+    #[project = StateProjected]
+    enum State<F, B> {
+        New { request: Option<Request<B>> },
+        Waiting { admission: Waiting, body: Option<B> },
+        Running { #[pin] response: F, decided: Option<Decided> },
+        Answered { response: Option<Response<Bytes>> },
+    }
+}
+
+impl<S, B> ResponseFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    pub(super) fn new(gate: Arc<Gate>, request: Request<B>, service: S) -> Self {
+        Self {
+            gate,
+            service: Some(service),
+            state: State::New {
+                request: Some(request),
+            },
+        }
+    }
+}
+
+impl<S, B, R> Future for ResponseFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    type Output = Result<Response<TollgateBody<R>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let next = match this.state.as_mut().project() {
+                StateProjected::New { request } => match request.take() {
+                    Some(request) => begin(this.gate, request, this.service),
+                    None => None,
+                },
+                StateProjected::Waiting { admission, body } => {
+                    let admission = ready!(admission.as_mut().poll(context));
+                    (admission.zip(body.take()))
+                        .and_then(|(admission, body)| go_on(admission, body, this.service))
+                }
+                StateProjected::Running { response, decided } => {
+                    let mut response = ready!(response.poll(context))?;
+                    if let Some(decided) = decided {
+                        this.gate.answers.add(decided, response.headers_mut());
+                    }
+                    return Poll::Ready(Ok(response.map(TollgateBody::of_service)));
+                }
+                StateProjected::Answered { response } => match response.take() {
+                    Some(response) => {
+                        return Poll::Ready(Ok(response.map(TollgateBody::of_gate)));
+                    }
+                    None => None,
+                },
+            };
+            match next {
+                Some(next) => this.state.set(next),
+                // It was polled after its end.
+                None => return Poll::Pending,
+            }
+        }
+    }
+}
+
+fn begin<S, B>(
+    gate: &Arc<Gate>,
+    request: Request<B>,
+    service: &mut Option<S>,
+) -> Option<State<S::Future, B>>
+where
+    S: Service<Request<B>>,
+{
+    if gate.passes_unasked(request.method(), request.headers()) {
+        return Some(State::Running {
+            response: service.take()?.call(request),
+            decided: None,
+        });
+    }
+    let (parts, body) = request.into_parts();
+    match first(gate, parts) {
+        Ok(admission) => go_on(admission, body, service),
+        Err(admission) => Some(State::Waiting {
+            admission,
+            body: Some(body),
+        }),
+    }
+}
+
+/// What comes of a request, if that is known at once.
+fn first(gate: &Arc<Gate>, parts: Parts) -> Result<Admission, Waiting> {
+    let gate = Arc::clone(gate);
+    if !gate.answers_at_once {
+        return Err(Box::pin(gate.admit(parts)));
+    }
+    let Some(charged) = at_once(gate.decide(&parts)) else {
+        return Err(Box::pin(gate.admit(parts)));
+    };
+    gate.settle(parts, charged)
+        .map_err(|(parts, charged)| -> Waiting { Box::pin(gate.queue(parts, charged)) })
+}
+
+fn go_on<S, B>(
+    admission: Admission,
+    body: B,
+    service: &mut Option<S>,
+) -> Option<State<S::Future, B>>
+where
+    S: Service<Request<B>>,
+{
+    Some(match admission {
+        Admission::Go(mut parts, decided) => {
+            parts.extensions.insert(decided.clone());
+            State::Running {
+                response: service.take()?.call(Request::from_parts(parts, body)),
+                decided: Some(decided),
+            }
+        }
+        Admission::Stop(response) => State::Answered {
+            response: Some(response),
+        },
+    })
+}

@@ -1,0 +1,214 @@
+//! Everything a layer was told, and the decision itself. Knows no service and no response's body.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
+use http::request::Parts;
+use http::{Extensions, Method, Response};
+use tollgate::{Decision, Limiter, Met, PathError, Request};
+
+use super::ask::Ask;
+use super::deadline;
+use super::decided::Decided;
+use super::peer::{NOWHERE, PeerAddr};
+use super::place::Place;
+use super::source::PolicySource;
+use crate::answer::{Answers, Denial, Dialect};
+use crate::identity::Caller;
+use crate::policy::{Head, Policy, Target};
+
+type PeerFrom = Arc<dyn Fn(&Extensions) -> Option<SocketAddr> + Send + Sync>;
+type AskBy = Arc<dyn Fn(&Parts) -> Ask + Send + Sync>;
+type CostBy = Arc<dyn Fn(&Parts) -> Option<u64> + Send + Sync>;
+
+#[derive(Clone)]
+pub(super) struct Gate {
+    pub(super) limiter: Arc<Limiter>,
+    /// Whether the limiter never makes anybody wait for its answers.
+    pub(super) answers_at_once: bool,
+    pub(super) policies: Arc<dyn PolicySource>,
+    pub(super) peer: Option<PeerFrom>,
+    pub(super) ask: Option<AskBy>,
+    pub(super) cost: Option<CostBy>,
+    pub(super) answers: Answers,
+    pub(super) max_delay: Duration,
+    pub(super) charges_preflights: bool,
+}
+
+/// What came of a request.
+pub(super) enum Admission {
+    Go(Parts, Decided),
+    Stop(Response<Bytes>),
+}
+
+/// What was taken, and all that is needed to give it back.
+pub(super) struct Charged {
+    policy: Arc<Policy>,
+    who: Who,
+    cost: Option<u64>,
+    pub(super) decision: Decision,
+}
+
+enum Who {
+    Found(Caller),
+    Told(Ask),
+}
+
+impl Gate {
+    pub(super) fn new(limiter: Arc<Limiter>, policies: Arc<dyn PolicySource>) -> Self {
+        Self {
+            // Only memory knows what it holds.
+            answers_at_once: limiter.stats().is_some(),
+            limiter,
+            policies,
+            peer: None,
+            ask: None,
+            cost: None,
+            answers: Answers::default(),
+            max_delay: Duration::from_secs(30),
+            charges_preflights: false,
+        }
+    }
+
+    pub(super) fn passes_unasked(&self, method: &Method, headers: &http::HeaderMap) -> bool {
+        !self.charges_preflights
+            && *method == Method::OPTIONS
+            && headers.contains_key(ORIGIN)
+            && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+    }
+
+    pub(super) async fn decide(&self, parts: &Parts) -> Result<Charged, PathError> {
+        let policy = self.policies.policy();
+        // First, as a path that is refused needs no caller.
+        let target = Target::of(policy.rules(), &head(parts))?;
+        let who = self.who(&policy, parts);
+        let cost = self.cost.as_ref().and_then(|cost| cost(parts));
+        let decision = {
+            let request = who.asks_for(&target, cost);
+            let met = policy.rules().meet(&request);
+            self.limiter.decide_on(&met).await
+        };
+        drop(target);
+        Ok(Charged {
+            policy,
+            who,
+            cost,
+            decision,
+        })
+    }
+
+    /// The whole way, up to the service.
+    pub(super) async fn admit(self: Arc<Self>, parts: Parts) -> Option<Admission> {
+        let charged = self.decide(&parts).await;
+        match self.settle(parts, charged) {
+            Ok(admission) => Some(admission),
+            Err((parts, charged)) => self.queue(parts, charged).await,
+        }
+    }
+
+    /// What comes of a decision, unless the request has to wait for its turn.
+    pub(super) fn settle(
+        &self,
+        parts: Parts,
+        charged: Result<Charged, PathError>,
+    ) -> Result<Admission, (Parts, Charged)> {
+        let dialect = Dialect::of(&parts.method, &parts.headers);
+        let charged = match charged {
+            Ok(charged) => charged,
+            Err(error) => return Ok(Admission::Stop(self.answers.refused(&error, dialect))),
+        };
+        if let Some(denial) = Denial::of(&charged.decision) {
+            return Ok(Admission::Stop(self.answers.denied(&denial, dialect)));
+        }
+        match charged.decision.delay().is_zero() {
+            true => Ok(Admission::Go(parts, Decided::new(charged.decision))),
+            false => Err((parts, charged)),
+        }
+    }
+
+    /// Waits for its turn, or says at once that it would be too late. Something comes of everybody who waits.
+    pub(super) async fn queue(
+        self: Arc<Self>,
+        parts: Parts,
+        charged: Charged,
+    ) -> Option<Admission> {
+        let patience = deadline::patience(&parts.extensions, &parts.headers);
+        let patience = patience.map_or(self.max_delay, |told| told.min(self.max_delay));
+        let delay = charged.decision.delay();
+        let late = Denial::of_impatient(&charged.decision, patience).map(|denial| {
+            let dialect = Dialect::of(&parts.method, &parts.headers);
+            self.answers.denied(&denial, dialect)
+        });
+        // Given back if it is dropped.
+        let place = Place::take(self, parts, charged);
+        if let Some(response) = late {
+            return Some(Admission::Stop(response));
+        }
+        tokio::time::sleep(delay).await;
+        let (parts, charged) = place.leave()?;
+        Some(Admission::Go(parts, Decided::new(charged.decision)))
+    }
+
+    /// Gives back what was taken. The engine does so by the limiter's own rules: where those say something else than the policy
+    /// did, nothing is given back, as it could come from the wrong bucket.
+    pub(super) async fn refund(&self, parts: &Parts, charged: Charged) {
+        let held = self.limiter.rules();
+        let Ok(target) = Target::of(charged.policy.rules(), &head(parts)) else {
+            return;
+        };
+        let request = charged.who.asks_for(&target, charged.cost);
+        if say_the_same(&held.meet(&request), &charged.policy.rules().meet(&request)) {
+            self.limiter.refund(&request, charged.decision).await;
+        }
+    }
+
+    fn who(&self, policy: &Policy, parts: &Parts) -> Who {
+        if let Some(ask) = &self.ask {
+            return Who::Told(ask(parts));
+        }
+        let told = self.peer.as_ref().and_then(|peer| peer(&parts.extensions));
+        let put = || parts.extensions.get::<PeerAddr>().map(|peer| peer.0);
+        let peer = told.or_else(put).map_or(NOWHERE, |peer| peer.ip());
+        Who::Found((policy.identity()).caller(peer, &parts.headers, policy.clients()))
+    }
+}
+
+impl Who {
+    fn asks_for<'r>(&'r self, target: &'r Target<'_>, cost: Option<u64>) -> Request<'r> {
+        let caller = match self {
+            Self::Found(caller) => caller.request(),
+            Self::Told(ask) => ask.request(),
+        };
+        let request = target.asked_by(caller);
+        match cost {
+            Some(cost) => request.cost(cost),
+            None => request,
+        }
+    }
+}
+
+fn head(parts: &Parts) -> Head<'_> {
+    Head {
+        method: &parts.method,
+        uri: &parts.uri,
+        headers: &parts.headers,
+    }
+}
+
+fn say_the_same(one: &Met<'_>, other: &Met<'_>) -> bool {
+    one.rules() == other.rules() && one.cost() == other.cost() && one.route() == other.route()
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate")
+            .field("answers", &self.answers)
+            .field("max_delay", &self.max_delay)
+            .field("charges_preflights", &self.charges_preflights)
+            .finish_non_exhaustive()
+    }
+}
