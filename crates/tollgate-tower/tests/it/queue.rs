@@ -1,0 +1,168 @@
+//! A leaky bucket makes requests wait: each goes at its time, who cannot wait is told so, and who goes away leaves its place.
+//!
+//! Tokio's time is paused, so the times are exact and nobody waits for them; the limiter's clock is turned by hand.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Empty;
+use tokio::time::Instant;
+use tollgate::{Limiter, ManualClock};
+use tollgate_tower::TollgateLayer;
+use tollgate_tower::layer::Deadline;
+use tower::util::BoxCloneSyncService;
+use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
+
+use crate::served::{hand, limiter, rule};
+
+type Bodiless = Empty<Bytes>;
+type Limited = BoxCloneSyncService<
+    Request<Bodiless>,
+    Response<tollgate_tower::layer::TollgateBody<Bodiless>>,
+    Infallible,
+>;
+
+/// When requests reached the handler, since the start.
+type Seen = Arc<Mutex<Vec<Duration>>>;
+
+fn behind(layer: &TollgateLayer) -> (Limited, Seen) {
+    let (seen, start) = (Seen::default(), Instant::now());
+    let noted = Arc::clone(&seen);
+    let handler = service_fn(move |_: Request<Bodiless>| {
+        noted.lock().unwrap().push(start.elapsed());
+        async { Ok::<_, Infallible>(Response::new(Empty::new())) }
+    });
+    (BoxCloneSyncService::new(layer.layer(handler)), seen)
+}
+
+/// One in 100 ms, five in the queue.
+fn ten_a_second(hand: &ManualClock) -> Arc<Limiter> {
+    Arc::new(limiter(hand, [rule("queue", "10/s queue 5")]))
+}
+
+fn request() -> Request<Bodiless> {
+    Request::new(Empty::new())
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+async fn status(service: &Limited, request: Request<Bodiless>) -> u16 {
+    let response = service.clone().oneshot(request).await.unwrap();
+    response.status().as_u16()
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_reach_the_handler_one_by_one_at_their_times() {
+    let (service, seen) = behind(&TollgateLayer::new(ten_a_second(&hand())));
+    let calls: Vec<_> = (0..8)
+        .map(|_| {
+            let service = service.clone();
+            tokio::spawn(async move { status(&service, request()).await })
+        })
+        .collect();
+    let mut statuses = Vec::new();
+    for call in calls {
+        statuses.push(call.await.unwrap());
+    }
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429, 429]);
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [ms(0), ms(100), ms(200), ms(300), ms(400)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_longer_than_the_longest_delay_and_what_was_taken_is_given_back() {
+    let (limiter, start) = (ten_a_second(&hand()), Instant::now());
+    let layer = TollgateLayer::new(Arc::clone(&limiter)).max_delay(ms(150));
+    let (service, seen) = behind(&layer);
+    let go = |service: &Limited| tokio::spawn(service.clone().oneshot(request()));
+    let (first, second) = (go(&service), go(&service));
+    tokio::task::yield_now().await;
+    // Its turn would be in 200 ms. Tried again and again, it never takes up room.
+    for _ in 0..20 {
+        let response = service.clone().oneshot(request()).await.unwrap();
+        assert_eq!(response.status(), 429);
+        assert_eq!(response.headers()["retry-after"], "1");
+    }
+    assert_eq!(start.elapsed(), ms(0));
+    let left = limiter.peek(&tollgate::Request::new()).await.remaining();
+    assert_eq!(left, Some(3));
+    assert_eq!(first.await.unwrap().unwrap().status(), 200);
+    assert_eq!(second.await.unwrap().unwrap().status(), 200);
+    assert_eq!(*seen.lock().unwrap(), [ms(0), ms(100)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_a_deadline_before_its_turn_is_rejected_at_once() {
+    let limiter = ten_a_second(&hand());
+    let (service, seen) = behind(&TollgateLayer::new(Arc::clone(&limiter)));
+    assert_eq!(status(&service, request()).await, 200);
+    let until = |time| {
+        let mut request = request();
+        let deadline = Deadline::after(time).unwrap();
+        request.extensions_mut().insert(deadline);
+        request
+    };
+    let grpc = |timeout: &'static str| {
+        let mut request = request();
+        let timeout = http::HeaderValue::from_static(timeout);
+        request.headers_mut().insert("grpc-timeout", timeout);
+        request
+    };
+    // Its turn is in 100 ms.
+    assert_eq!(status(&service, until(ms(99))).await, 429);
+    assert_eq!(status(&service, grpc("99m")).await, 429);
+    assert_eq!(status(&service, grpc("0n")).await, 429);
+    let left = limiter.peek(&tollgate::Request::new()).await.remaining();
+    assert_eq!(left, Some(4));
+    assert_eq!(status(&service, until(ms(100))).await, 200);
+    assert_eq!(seen.lock().unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_goes_away_leaves_its_place_to_another() {
+    let limiter = ten_a_second(&hand());
+    let (service, seen) = behind(&TollgateLayer::new(Arc::clone(&limiter)));
+    let left = async || limiter.peek(&tollgate::Request::new()).await.remaining();
+    let calls: Vec<_> = (0..5)
+        .map(|_| tokio::spawn(service.clone().oneshot(request())))
+        .collect();
+    tokio::task::yield_now().await;
+    assert_eq!(left().await, Some(0));
+    assert_eq!(status(&service, request()).await, 429);
+    // The last two go away.
+    for call in &calls[3..] {
+        call.abort();
+    }
+    tokio::task::yield_now().await;
+    assert_eq!(left().await, Some(2));
+    let instead: Vec<_> = (0..3)
+        .map(|_| tokio::spawn(service.clone().oneshot(request())))
+        .collect();
+    let mut statuses = Vec::new();
+    for call in calls.into_iter().take(3).chain(instead) {
+        statuses.push(call.await.unwrap().unwrap().status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
+    // Of all who were there, five went through, and never two at one time.
+    let seen = seen.lock().unwrap();
+    assert_eq!(*seen, [ms(0), ms(100), ms(200), ms(300), ms(400)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_never_polled_takes_nothing() {
+    let limiter = ten_a_second(&hand());
+    let (mut service, seen) = behind(&TollgateLayer::new(Arc::clone(&limiter)));
+    for _ in 0..20 {
+        drop(service.ready().await.unwrap().call(request()));
+    }
+    let left = limiter.peek(&tollgate::Request::new()).await.remaining();
+    assert_eq!(left, Some(5));
+    assert!(seen.lock().unwrap().is_empty());
+}
