@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use super::body::TollgateBody;
 use super::decided::Decided;
-use super::gate::{Admission, Gate};
+use super::gate::{Admission, Gate, Settled};
 use super::place::at_once;
 
 type Waiting = Pin<Box<dyn Future<Output = Option<Admission>> + Send>>;
@@ -41,6 +41,15 @@ pin_project! {
         Running { #[pin] response: F, decided: Option<Decided> },
         Answered { response: Option<Response<Bytes>> },
     }
+}
+
+#[expect(
+    clippy::large_enum_variant,
+    reason = "lives for a moment, and a box would cost more than the move"
+)]
+enum First {
+    Now(Admission),
+    Later(Waiting),
 }
 
 impl<S, B> ResponseFuture<S, B>
@@ -116,8 +125,8 @@ where
     }
     let (parts, body) = request.into_parts();
     match first(gate, parts) {
-        Ok(admission) => go_on(admission, body, service),
-        Err(admission) => Some(State::Waiting {
+        First::Now(admission) => go_on(admission, body, service),
+        First::Later(admission) => Some(State::Waiting {
             admission,
             body: Some(body),
         }),
@@ -125,16 +134,18 @@ where
 }
 
 /// What comes of a request, if that is known at once.
-fn first(gate: &Arc<Gate>, parts: Parts) -> Result<Admission, Waiting> {
+fn first(gate: &Arc<Gate>, parts: Parts) -> First {
     let gate = Arc::clone(gate);
     if !gate.answers_at_once {
-        return Err(Box::pin(gate.admit(parts)));
+        return First::Later(Box::pin(gate.admit(parts)));
     }
     let Some(charged) = at_once(gate.decide(&parts)) else {
-        return Err(Box::pin(gate.admit(parts)));
+        return First::Later(Box::pin(gate.admit(parts)));
     };
-    gate.settle(parts, charged)
-        .map_err(|(parts, charged)| -> Waiting { Box::pin(gate.queue(parts, charged)) })
+    match gate.settle(parts, charged) {
+        Settled::Known(admission) => First::Now(admission),
+        Settled::Queued(parts, charged) => First::Later(Box::pin(gate.queue(parts, charged))),
+    }
 }
 
 fn go_on<S, B>(

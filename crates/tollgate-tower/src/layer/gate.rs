@@ -45,6 +45,13 @@ pub(super) enum Admission {
     Stop(Response<Bytes>),
 }
 
+/// What is known of a request once it is decided.
+pub(super) enum Settled {
+    Known(Admission),
+    /// It has to wait for its turn.
+    Queued(Parts, Box<Charged>),
+}
+
 /// What was taken, and all that is needed to give it back.
 pub(super) struct Charged {
     policy: Arc<Policy>,
@@ -105,28 +112,28 @@ impl Gate {
     pub(super) async fn admit(self: Arc<Self>, parts: Parts) -> Option<Admission> {
         let charged = self.decide(&parts).await;
         match self.settle(parts, charged) {
-            Ok(admission) => Some(admission),
-            Err((parts, charged)) => self.queue(parts, charged).await,
+            Settled::Known(admission) => Some(admission),
+            Settled::Queued(parts, charged) => self.queue(parts, charged).await,
         }
     }
 
     /// What comes of a decision, unless the request has to wait for its turn.
-    pub(super) fn settle(
-        &self,
-        parts: Parts,
-        charged: Result<Charged, PathError>,
-    ) -> Result<Admission, (Parts, Charged)> {
+    pub(super) fn settle(&self, parts: Parts, charged: Result<Charged, PathError>) -> Settled {
         let dialect = Dialect::of(&parts.method, &parts.headers);
         let charged = match charged {
             Ok(charged) => charged,
-            Err(error) => return Ok(Admission::Stop(self.answers.refused(&error, dialect))),
+            Err(error) => {
+                let response = self.answers.refused(&error, dialect);
+                return Settled::Known(Admission::Stop(response));
+            }
         };
         if let Some(denial) = Denial::of(&charged.decision) {
-            return Ok(Admission::Stop(self.answers.denied(&denial, dialect)));
+            let response = self.answers.denied(&denial, dialect);
+            return Settled::Known(Admission::Stop(response));
         }
         match charged.decision.delay().is_zero() {
-            true => Ok(Admission::Go(parts, Decided::new(charged.decision))),
-            false => Err((parts, charged)),
+            true => Settled::Known(Admission::Go(parts, Decided::new(charged.decision))),
+            false => Settled::Queued(parts, Box::new(charged)),
         }
     }
 
@@ -134,7 +141,7 @@ impl Gate {
     pub(super) async fn queue(
         self: Arc<Self>,
         parts: Parts,
-        charged: Charged,
+        charged: Box<Charged>,
     ) -> Option<Admission> {
         let patience = deadline::patience(&parts.extensions, &parts.headers);
         let patience = patience.map_or(self.max_delay, |told| told.min(self.max_delay));
@@ -155,7 +162,7 @@ impl Gate {
 
     /// Gives back what was taken. The engine does so by the limiter's own rules: where those say something else than the policy
     /// did, nothing is given back, as it could come from the wrong bucket.
-    pub(super) async fn refund(&self, parts: &Parts, charged: Charged) {
+    pub(super) async fn refund(&self, parts: &Parts, charged: Box<Charged>) {
         let held = self.limiter.rules();
         let Ok(target) = Target::of(charged.policy.rules(), &head(parts)) else {
             return;

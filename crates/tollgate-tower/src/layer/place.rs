@@ -13,11 +13,11 @@ use super::gate::{Charged, Gate};
 pub(super) struct Place {
     gate: Arc<Gate>,
     /// Until its turn has come.
-    held: Option<(Parts, Charged)>,
+    held: Option<(Parts, Box<Charged>)>,
 }
 
 impl Place {
-    pub(super) fn take(gate: Arc<Gate>, parts: Parts, charged: Charged) -> Self {
+    pub(super) fn take(gate: Arc<Gate>, parts: Parts, charged: Box<Charged>) -> Self {
         Self {
             gate,
             held: Some((parts, charged)),
@@ -25,7 +25,7 @@ impl Place {
     }
 
     /// Its turn has come: nothing is given back any more.
-    pub(super) fn leave(mut self) -> Option<(Parts, Charged)> {
+    pub(super) fn leave(mut self) -> Option<(Parts, Box<Charged>)> {
         self.held.take()
     }
 }

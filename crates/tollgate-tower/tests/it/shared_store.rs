@@ -1,14 +1,20 @@
 //! The layer over a store that is shared: one that is not there, and one that is.
 
 use std::net::TcpListener;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::any;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 use tollgate::store::{RedisConfig, RedisStore};
-use tollgate::{Limiter, OnFailure, SharedConfig};
+use tollgate::{Limiter, OnFailure, Request, SharedConfig, Source};
+use tollgate_tower::TollgateLayer;
 
+use crate::redis_server::RedisServer;
 use crate::served::{fields, layer, rule, serve};
 
 /// Over a store where nobody listens.
@@ -63,4 +69,61 @@ async fn other_rules_go_on_without_their_store() {
     }
     // Eight tenths of ten.
     assert_eq!(passed, 8);
+}
+
+/// Waits until so many places are left, and fails if that takes very long.
+async fn until_left(limiter: &Limiter, places: u64) {
+    let patience = Instant::now() + Duration::from_secs(30);
+    loop {
+        let decision = limiter.peek(&Request::new()).await;
+        assert_eq!(decision.source(), Source::Store);
+        if decision.remaining() == Some(places) {
+            return;
+        }
+        assert!(
+            Instant::now() < patience,
+            "{:?} left, not {places}",
+            decision.remaining()
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn callers_who_hang_up_while_they_wait_leave_their_places_in_the_shared_queue() {
+    let redis = RedisServer::start();
+    // On a busy machine a first answer can take its time.
+    let config = RedisConfig {
+        deadline: Duration::from_secs(10),
+        ..RedisConfig::default()
+    };
+    let store = RedisStore::open(&redis.url(), config).unwrap();
+    // One in ten minutes: nobody's turn comes while the test runs.
+    let limiter = Limiter::over(store, SharedConfig::default());
+    let limiter = limiter.with_rules([rule("queue", "6/h queue 5")]).unwrap();
+    let limiter = Arc::new(limiter);
+    let handled = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&handled);
+    let handler = any(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        async { "hello" }
+    });
+    let layer = TollgateLayer::new(Arc::clone(&limiter)).max_delay(Duration::from_secs(86_400));
+    let server = serve(Router::new().route("/", handler).layer(layer)).await;
+    assert_eq!(server.get("/").await.status(), 200);
+    let mut waiting = Vec::new();
+    for places in (0..4).rev() {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let asked = stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        asked.await.unwrap();
+        waiting.push(stream);
+        until_left(&limiter, places).await;
+    }
+    assert_eq!(server.get("/").await.status(), 429);
+    // Two of the four hang up, and then all.
+    waiting.truncate(2);
+    until_left(&limiter, 2).await;
+    waiting.clear();
+    until_left(&limiter, 4).await;
+    assert_eq!(handled.load(Ordering::SeqCst), 1);
 }
