@@ -119,16 +119,16 @@ impl Gate {
 
     /// What comes of a decision, unless the request has to wait for its turn.
     pub(super) fn settle(&self, parts: Parts, charged: Result<Charged, PathError>) -> Settled {
-        let dialect = Dialect::of(&parts.method, &parts.headers);
+        let dialect = || Dialect::of(&parts.method, &parts.headers);
         let charged = match charged {
             Ok(charged) => charged,
             Err(error) => {
-                let response = self.answers.refused(&error, dialect);
+                let response = self.answers.refused(&error, dialect());
                 return Settled::Known(Admission::Stop(response));
             }
         };
         if let Some(denial) = Denial::of(&charged.decision) {
-            let response = self.answers.denied(&denial, dialect);
+            let response = self.answers.denied(&denial, dialect());
             return Settled::Known(Admission::Stop(response));
         }
         match charged.decision.delay().is_zero() {

@@ -3,18 +3,22 @@
 //! Tokio's time is paused, so the times are exact and nobody waits for them; the limiter's clock is turned by hand.
 
 use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Empty;
 use tokio::time::Instant;
-use tollgate::{Limiter, ManualClock};
+use tollgate::{Limiter, ManualClock, RuleSet};
 use tollgate_tower::TollgateLayer;
+use tollgate_tower::identity::{Clients, Identity};
 use tollgate_tower::layer::Deadline;
+use tollgate_tower::policy::Policy;
 use tower::util::BoxCloneSyncService;
-use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
+use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 use crate::served::{hand, limiter, rule};
 
@@ -165,4 +169,82 @@ async fn a_request_that_is_never_polled_takes_nothing() {
     let left = limiter.peek(&tollgate::Request::new()).await.remaining();
     assert_eq!(left, Some(5));
     assert!(seen.lock().unwrap().is_empty());
+}
+
+/// What is left after one request went and another went away while it waited.
+async fn left_after_one_went_away(
+    layer: &TollgateLayer,
+    rules: &RuleSet,
+    limiter: &Limiter,
+) -> u64 {
+    let (service, _) = behind(layer);
+    assert_eq!(status(&service, request()).await, 200);
+    let waiting = tokio::spawn(service.oneshot(request()));
+    tokio::task::yield_now().await;
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    let asks = tollgate::Request::new();
+    limiter
+        .peek_on(&rules.meet(&asks))
+        .await
+        .remaining()
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn places_are_given_back_under_a_policy_if_the_limiter_has_its_rules_and_never_by_other_rules()
+ {
+    let rules = RuleSet::new([rule("queue", "10/s queue 5")]).unwrap();
+    let policy = || Policy::new(rules.clone(), Identity::default(), Clients::default());
+    // Without rules of its own, the limiter takes those of the policy.
+    let bare = Arc::new(limiter(&hand(), []));
+    let layer = TollgateLayer::new(Arc::clone(&bare)).policy(policy());
+    assert_eq!(left_after_one_went_away(&layer, &rules, &bare).await, 4);
+    // These have the same name and the same limit, and count by something else.
+    let others = rule("queue", "10/s queue 5").per([tollgate::Dimension::Client]);
+    let other = Arc::new(limiter(&hand(), [others]));
+    let layer = TollgateLayer::new(Arc::clone(&other)).policy(policy());
+    assert_eq!(left_after_one_went_away(&layer, &rules, &other).await, 3);
+}
+
+/// May be called once for each time it was ready.
+struct Strict {
+    is_ready: bool,
+}
+
+impl Clone for Strict {
+    fn clone(&self) -> Self {
+        Self { is_ready: false }
+    }
+}
+
+impl Service<Request<Bodiless>> for Strict {
+    type Response = Response<Bodiless>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Bodiless>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.is_ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Bodiless>) -> Self::Future {
+        assert!(self.is_ready, "called before it was ready");
+        self.is_ready = false;
+        ready(Ok(Response::new(Empty::new())))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_service_that_was_made_ready_is_the_one_that_is_called() {
+    let layer = TollgateLayer::new(ten_a_second(&hand()));
+    let mut service = layer.layer(Strict { is_ready: false });
+    // All at once: the first goes, and the others wait.
+    let mut calls = Vec::new();
+    for _ in 0..3 {
+        calls.push(service.ready().await.unwrap().call(request()));
+    }
+    for call in calls {
+        assert_eq!(call.await.unwrap().status(), 200);
+    }
 }
