@@ -203,8 +203,12 @@ async fn places_are_given_back_under_a_policy_if_the_limiter_has_its_rules_and_n
     // These have the same name and the same limit, and count by something else.
     let others = rule("queue", "10/s queue 5").per([tollgate::Dimension::Client]);
     let other = Arc::new(limiter(&hand(), [others]));
+    let client = tollgate::Request::new().client("ip:0.0.0.0");
+    assert_eq!(other.decide(&client).await.remaining(), Some(4));
     let layer = TollgateLayer::new(Arc::clone(&other)).policy(policy());
     assert_eq!(left_after_one_went_away(&layer, &rules, &other).await, 3);
+    // The bucket of the same caller by the other rules is as it was.
+    assert_eq!(other.peek(&client).await.remaining(), Some(4));
 }
 
 /// May be called once for each time it was ready.
