@@ -112,7 +112,7 @@ impl<'a> Denial<'a> {
     ///
     /// ```json
     /// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,
-    ///  "detail":"A limit is used up. Try again in 2 seconds.","violated-policies":["client"],"retry_after":2,"retry_after_ms":1250}
+    ///  "detail":"A limit has no room for this request. Try again in 2 seconds.","violated-policies":["client"],"retry_after":2,"retry_after_ms":1250}
     /// ```
     #[must_use]
     pub fn problem_json(&self) -> String {
@@ -123,7 +123,7 @@ impl<'a> Denial<'a> {
     #[must_use]
     pub fn detail(&self) -> String {
         let what = match self.reason() {
-            Reason::QuotaExceeded => "A limit is used up.",
+            Reason::QuotaExceeded => "A limit has no room for this request.",
             Reason::NeverFits => {
                 return "The request costs more than a limit holds: waiting does not help.".into();
             }

@@ -125,7 +125,7 @@ fn a_denial_names_the_rules_that_denied_and_no_others() {
             "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
             "title": "Too many requests",
             "status": 429,
-            "detail": "A limit is used up. Try again in 60 seconds.",
+            "detail": "A limit has no room for this request. Try again in 60 seconds.",
             "violated-policies": ["first", "second"],
             "retry_after": 60,
             "retry_after_ms": 60_000,

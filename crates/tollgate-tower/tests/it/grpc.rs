@@ -39,7 +39,7 @@ async fn a_denial_is_resource_exhausted_with_the_time_to_come_back() {
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert_eq!(
         status.message(),
-        "A limit is used up. Try again in 60 seconds."
+        "A limit has no room for this request. Try again in 60 seconds."
     );
     let told = |name| status.metadata().get(name).unwrap().to_str().unwrap();
     assert_eq!(told("grpc-retry-pushback-ms"), "60000");

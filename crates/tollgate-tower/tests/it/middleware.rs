@@ -83,7 +83,7 @@ async fn every_field_is_exact_and_who_waits_as_told_passes() {
             "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
             "title": "Too many requests",
             "status": 429,
-            "detail": "A limit is used up. Try again in 2 seconds.",
+            "detail": "A limit has no room for this request. Try again in 2 seconds.",
             "violated-policies": ["client"],
             "retry_after": 2,
             "retry_after_ms": 1400,
@@ -160,7 +160,7 @@ async fn callers_of_grpc_hear_a_status_in_trailers_only() {
         ("grpc-status", "8"),
         (
             "grpc-message",
-            "A limit is used up. Try again in 60 seconds.",
+            "A limit has no room for this request. Try again in 60 seconds.",
         ),
         ("grpc-retry-pushback-ms", "60000"),
         ("retry-after", "60"),
