@@ -11,7 +11,7 @@ use tollgate_tower::policy::Policy;
 
 use super::file::FileSign;
 use super::{LiveConfig, Shared, StartError, cache};
-use crate::config::{Config, ConfigFile, RulesFrom};
+use crate::config::{Config, ConfigFile, DatabaseSettings, RulesFrom};
 use crate::database::{Database, DatabaseError, Loaded, Watch};
 use crate::document::Node;
 
@@ -34,6 +34,8 @@ pub(super) struct Keeper {
 
 /// The database that has the rules.
 struct Followed {
+    /// As they were at the start.
+    settings: DatabaseSettings,
     /// `None` until it could be reached.
     open: Option<(Database, Watch)>,
     /// Whether it has said something that could not be read yet.
@@ -56,11 +58,12 @@ impl Keeper {
         let file = ConfigFile::read(&live.file).map_err(StartError::File)?;
         let config = Arc::new(file.parse().map_err(StartError::Wrong)?);
         let (policy, database, from) = match config.rules_from {
-            RulesFrom::File => (first_policy(&config, None).await?, None, FROM_FILE),
-            RulesFrom::Database => {
-                let (policy, followed, from) = first_of_database(&config).await?;
+            RulesFrom::Database if let Some(settings) = &config.database => {
+                let (policy, followed, from) = first_of_database(&config, settings).await?;
                 (policy, Some(followed), from)
             }
+            // Rules of a database that is not configured are none: the configuration says so.
+            _ => (first_policy(&config, None).await?, None, FROM_FILE),
         };
         let policy = policy.with_generation(1);
         say(&policy, from);
@@ -124,7 +127,7 @@ impl Keeper {
         if file == self.file {
             return;
         }
-        self.file = file;
+        let before = std::mem::replace(&mut self.file, file);
         let config = match self.file.parse() {
             Ok(config) => Arc::new(config),
             Err(problems) => return self.refuse(FROM_FILE, &problems),
@@ -140,6 +143,7 @@ impl Keeper {
             Ok(policy) => {
                 self.config = config;
                 self.put(policy, FROM_FILE);
+                say_what_waits(&before, &self.file);
             }
             Err(problems) => self.refuse(FROM_FILE, &problems),
         }
@@ -149,15 +153,13 @@ impl Keeper {
         let Some(followed) = &mut self.database else {
             return;
         };
-        let Some(settings) = &self.config.database else {
-            return;
-        };
+        let settings = &followed.settings;
         let was_open = followed.open.is_some();
         let loaded = match &followed.open {
             Some((database, _)) => database.load(settings.scope.as_str()).await,
-            None => match open(&self.config).await {
+            None => match open(settings).await {
                 Ok((database, loaded)) => {
-                    let watch = watch(&self.config, &database, loaded.generation_number);
+                    let watch = database.watch(loaded.generation_number, settings.watch);
                     followed.open = Some((database, watch));
                     Ok(loaded)
                 }
@@ -195,7 +197,7 @@ impl Keeper {
     /// Writes the cache, if there is to be one.
     async fn keep(&self) {
         if let Some(followed) = &self.database {
-            keep(&self.config, &followed.loaded).await;
+            keep(&followed.settings, &followed.loaded).await;
         }
     }
 
@@ -212,6 +214,26 @@ impl Keeper {
         tracing::error!(
             generation,
             "{from} is refused, and the last good generation stays in force:\n{problems}"
+        );
+    }
+}
+
+/// What is read at the start only.
+const AT_START: [&str; 7] = [
+    "gateway", "service", "admin", "store", "database", "audit", "log",
+];
+
+fn say_what_waits(before: &ConfigFile, after: &ConfigFile) {
+    let (Ok(before), Ok(after)) = (before.document(), after.document()) else {
+        return;
+    };
+    let section = |node: &Node, name: &str| node.get(name).map(Node::to_json);
+    let is_other = |name: &&str| section(&before, name) != section(&after, name);
+    let waiting: Vec<&str> = AT_START.into_iter().filter(is_other).collect();
+    if !waiting.is_empty() {
+        tracing::warn!(
+            "{} changed in the configuration, which takes effect at the next start",
+            waiting.join(", ")
         );
     }
 }
@@ -248,15 +270,17 @@ async fn first_policy(config: &Arc<Config>, loaded: Option<&Loaded>) -> Result<P
 /// From the database, or else from the cache.
 async fn first_of_database(
     config: &Arc<Config>,
+    settings: &DatabaseSettings,
 ) -> Result<(Policy, Followed, &'static str), StartError> {
-    let failed = match open(config).await {
+    let failed = match open(settings).await {
         Ok((database, loaded)) => {
             let number = loaded.generation_number;
             match compile(config, Some(&loaded)).await {
                 Ok(policy) => {
-                    keep(config, &loaded).await;
-                    let watch = watch(config, &database, number);
+                    keep(settings, &loaded).await;
+                    let watch = database.watch(number, settings.watch);
                     let followed = Followed {
+                        settings: settings.clone(),
                         open: Some((database, watch)),
                         is_behind: false,
                         loaded,
@@ -271,14 +295,10 @@ async fn first_of_database(
             cache: None,
         },
     };
-    let (file, scope) = match &config.database {
-        Some(settings) => (settings.cache.clone(), settings.scope),
-        None => return Err(failed),
-    };
-    let Some(file) = file else {
+    let Some(file) = settings.cache.clone() else {
         return Err(failed);
     };
-    match cache::read(&file, scope.as_str()) {
+    match cache::read(&file, settings.scope.as_str()) {
         Ok(loaded) => {
             let policy = first_policy(config, Some(&loaded)).await?;
             tracing::warn!(
@@ -286,6 +306,7 @@ async fn first_of_database(
                 "the rules of the database are of no use now: going on with the last good ones, from the cache"
             );
             let followed = Followed {
+                settings: settings.clone(),
                 open: None,
                 is_behind: false,
                 loaded,
@@ -306,27 +327,13 @@ fn with_cache(failed: StartError, file: PathBuf, why: String) -> StartError {
     }
 }
 
-async fn open(config: &Config) -> Result<(Database, Loaded), DatabaseError> {
-    let Some(settings) = &config.database else {
-        return Err(DatabaseError::Url {
-            database: "none".to_owned(),
-            why: "no database is configured".to_owned(),
-        });
-    };
+async fn open(settings: &DatabaseSettings) -> Result<(Database, Loaded), DatabaseError> {
     let database = Database::open(settings.url.expose()).await?;
     let loaded = database.load(settings.scope.as_str()).await?;
     Ok((database, loaded))
 }
 
-fn watch(config: &Config, database: &Database, known: i64) -> Watch {
-    let watch = config.database.as_ref().map(|settings| settings.watch);
-    database.watch(known, watch.unwrap_or_default())
-}
-
-async fn keep(config: &Config, loaded: &Loaded) {
-    let Some(settings) = &config.database else {
-        return;
-    };
+async fn keep(settings: &DatabaseSettings, loaded: &Loaded) {
     let Some(file) = settings.cache.clone() else {
         return;
     };
