@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Failure;
 use super::database::{Meant, block_on};
-use super::table::{utc, write_table};
+use super::table::{utc_second, write_table};
 use crate::audit::escaped;
 use crate::cli::ViolationsArgs;
 use crate::database::{ViolationFilter, ViolationRow};
@@ -14,10 +14,9 @@ use crate::database::{ViolationFilter, ViolationRow};
 pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<(), Failure> {
     let meant = Meant::of(&args.place)?;
     let rows = block_on(async {
-        let database = meant.open().await?;
-        let rows = database
-            .violations(&filter(args, SystemTime::now()))
-            .await?;
+        let database = meant.open_what_is_there().await?;
+        let filter = filter(&meant.scope, args, SystemTime::now());
+        let rows = database.violations(&filter).await?;
         database.close().await;
         Ok(rows)
     })?;
@@ -42,19 +41,19 @@ pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<
         "left",
         "cost",
         "source",
-        "bucket",
     ];
     write_table(out, head, &rows.iter().map(cells).collect::<Vec<_>>())?;
     Ok(())
 }
 
-fn filter(args: &ViolationsArgs, now: SystemTime) -> ViolationFilter {
+fn filter(scope: &str, args: &ViolationsArgs, now: SystemTime) -> ViolationFilter {
     let since = args.since.map(|since| {
         let from = now.checked_sub(since).unwrap_or(UNIX_EPOCH);
         let from = from.duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(from.as_micros()).unwrap_or(i64::MAX)
     });
     ViolationFilter {
+        scope: Some(scope.to_owned()),
         // As they were stored.
         client: args.client.as_deref().map(|client| escaped(client, 128)),
         ip: args.ip.map(|ip| ip.to_canonical().to_string()),
@@ -64,10 +63,10 @@ fn filter(args: &ViolationsArgs, now: SystemTime) -> ViolationFilter {
     }
 }
 
-fn cells(row: &ViolationRow) -> [String; 10] {
+fn cells(row: &ViolationRow) -> [String; 9] {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     [
-        utc(row.at_us),
+        utc_second(row.at_us),
         row.count.to_string(),
         row.rule.clone(),
         or_dash(&row.client),
@@ -76,6 +75,5 @@ fn cells(row: &ViolationRow) -> [String; 10] {
         row.remaining.to_string(),
         row.cost.to_string(),
         row.source.clone(),
-        row.bucket.clone(),
     ]
 }

@@ -52,10 +52,14 @@ pub(super) fn write(file: &Path, scope: &str, loaded: &Loaded) -> io::Result<()>
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut out = options.open(&beside)?;
-    out.write_all(&serde_json::to_vec(&kept)?)?;
-    out.sync_all()?;
-    fs::rename(&beside, file)
+    let write = || {
+        let mut out = options.open(&beside)?;
+        out.write_all(&serde_json::to_vec(&kept)?)?;
+        out.sync_all()?;
+        fs::rename(&beside, file)
+    };
+    // On a disk that is full, nothing of it may stay.
+    write().inspect_err(|_| drop(fs::remove_file(&beside)))
 }
 
 fn beside(file: &Path) -> PathBuf {

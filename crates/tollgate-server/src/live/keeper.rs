@@ -1,22 +1,26 @@
 //! Follows the file and the database, and puts the next policy in force.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 use tollgate_tower::policy::Policy;
 
+use super::compile::{FROM_DATABASE, compile};
 use super::file::FileSign;
 use super::{LiveConfig, Shared, StartError, cache};
-use crate::config::{Config, ConfigFile, DatabaseSettings, RulesFrom};
+use crate::config::{Config, ConfigFile, RulesFrom};
 use crate::database::{Database, DatabaseError, Loaded, Watch};
-use crate::document::Node;
 
 /// An editor may write in several steps: nobody reads in between.
 const SETTLE: Duration = Duration::from_millis(20);
+
+/// The shortest time between two looks.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 pub(super) struct Keeper {
     live: LiveConfig,
@@ -26,6 +30,8 @@ pub(super) struct Keeper {
     file: ConfigFile,
     /// Why the file could not be read, while it cannot.
     unreadable: Option<String>,
+    /// The one that the program was started with, which its doors and connections are made of.
+    started: Arc<Config>,
     /// The last good one.
     config: Arc<Config>,
     /// If the rules are there.
@@ -34,19 +40,18 @@ pub(super) struct Keeper {
 
 /// The database that has the rules.
 struct Followed {
-    /// As they were at the start.
-    settings: DatabaseSettings,
     /// `None` until it could be reached.
     open: Option<(Database, Watch)>,
     /// Whether it has said something that could not be read yet.
     is_behind: bool,
     /// The last good ones.
     loaded: Loaded,
+    /// Those that were refused since, so that this is said once: changes of other scopes are heard of as well.
+    refused: Option<Loaded>,
 }
 
 /// Where a policy comes from, for the log.
 const FROM_FILE: &str = "the configuration file";
-const FROM_DATABASE: &str = "the database";
 const FROM_CACHE: &str = "the cache";
 
 impl Keeper {
@@ -58,12 +63,11 @@ impl Keeper {
         let file = ConfigFile::read(&live.file).map_err(StartError::File)?;
         let config = Arc::new(file.parse().map_err(StartError::Wrong)?);
         let (policy, database, from) = match config.rules_from {
-            RulesFrom::Database if let Some(settings) = &config.database => {
-                let (policy, followed, from) = first_of_database(&config, settings).await?;
+            RulesFrom::File => (first_policy(&config, None).await?, None, FROM_FILE),
+            RulesFrom::Database => {
+                let (policy, followed, from) = first_of_database(&live, &config).await?;
                 (policy, Some(followed), from)
             }
-            // Rules of a database that is not configured are none: the configuration says so.
-            _ => (first_policy(&config, None).await?, None, FROM_FILE),
         };
         let policy = policy.with_generation(1);
         say(&policy, from);
@@ -72,6 +76,7 @@ impl Keeper {
             refused: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             from_cache: AtomicU64::new(u64::from(from == FROM_CACHE)),
+            watched: OnceLock::new(),
             again: Notify::new(),
         });
         let keeper = Self {
@@ -80,21 +85,24 @@ impl Keeper {
             sign,
             file,
             unreadable: None,
+            started: Arc::clone(&config),
             config: Arc::clone(&config),
             database,
         };
+        keeper.count_looks();
         Ok((keeper, shared, config))
     }
 
     pub(super) async fn run(mut self) {
-        let mut looks = tokio::time::interval(self.live.look_every);
+        let mut looks = tokio::time::interval(self.live.look_every.max(SHORTEST));
+        // On its own time: a folder in which much is written must not put it off for ever.
+        let mut retries = tokio::time::interval(self.live.retry_after.max(SHORTEST));
+        for ticks in [&mut looks, &mut retries] {
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
         loop {
-            let retry_after = match &self.database {
-                Some(followed) if followed.is_behind || followed.open.is_none() => {
-                    self.live.retry_after
-                }
-                _ => Duration::MAX,
-            };
+            let is_away = (self.database.as_ref())
+                .is_some_and(|followed| followed.is_behind || followed.open.is_none());
             tokio::select! {
                 () = self.sign.heard.notified() => {
                     tokio::time::sleep(SETTLE).await;
@@ -102,7 +110,7 @@ impl Keeper {
                 }
                 _ = looks.tick() => self.look_at_file().await,
                 () = changed(&mut self.database) => self.look_at_database().await,
-                () = tokio::time::sleep(retry_after) => self.look_at_database().await,
+                _ = retries.tick(), if is_away => self.look_at_database().await,
                 () = self.shared.again.notified() => {
                     self.look_at_file().await;
                     self.look_at_database().await;
@@ -123,13 +131,15 @@ impl Keeper {
                 return;
             }
         };
-        self.unreadable = None;
+        if self.unreadable.take().is_some() {
+            tracing::info!("{} can be read again", file.name());
+        }
         if file == self.file {
             return;
         }
-        let before = std::mem::replace(&mut self.file, file);
-        let config = match self.file.parse() {
-            Ok(config) => Arc::new(config),
+        self.file = file;
+        let mut config = match self.file.parse() {
+            Ok(config) => config,
             Err(problems) => return self.refuse(FROM_FILE, &problems),
         };
         if config.rules_from != self.config.rules_from {
@@ -138,12 +148,18 @@ impl Keeper {
                 "where the rules come from (rules_from) changes at the next start only",
             );
         }
+        let waiting = self.started.waiting_for_a_start(&config).join(", ");
+        // The rules stay those of the database, scope and cache that are followed.
+        config.database.clone_from(&self.started.database);
+        let config = Arc::new(config);
         let loaded = self.database.as_ref().map(|followed| &followed.loaded);
         match compile(&config, loaded).await {
             Ok(policy) => {
                 self.config = config;
                 self.put(policy, FROM_FILE);
-                say_what_waits(&before, &self.file);
+                if !waiting.is_empty() {
+                    tracing::warn!("what changed in {waiting} counts at the next start only");
+                }
             }
             Err(problems) => self.refuse(FROM_FILE, &problems),
         }
@@ -153,13 +169,15 @@ impl Keeper {
         let Some(followed) = &mut self.database else {
             return;
         };
-        let settings = &followed.settings;
+        let Some(settings) = &self.config.database else {
+            return;
+        };
         let was_open = followed.open.is_some();
         let loaded = match &followed.open {
             Some((database, _)) => database.load(settings.scope.as_str()).await,
-            None => match open(settings).await {
+            None => match open(&self.config).await {
                 Ok((database, loaded)) => {
-                    let watch = database.watch(loaded.generation_number, settings.watch);
+                    let watch = watch(&self.config, &database, loaded.generation_number);
                     followed.open = Some((database, watch));
                     Ok(loaded)
                 }
@@ -170,34 +188,53 @@ impl Keeper {
             Ok(loaded) => loaded,
             Err(error) => {
                 self.shared.failures.fetch_add(1, Relaxed);
-                // Once; the watch says when it is back.
+                // Once, until it can be read again.
                 if was_open && !std::mem::replace(&mut followed.is_behind, true) {
                     tracing::warn!(%error, "the rules have changed and cannot be read: those in force stay");
                 }
                 return;
             }
         };
-        followed.is_behind = false;
-        let is_same =
-            (&loaded.rules, &loaded.clients) == (&followed.loaded.rules, &followed.loaded.clients);
+        if std::mem::take(&mut followed.is_behind) {
+            tracing::info!("the rules can be read from the database again");
+        }
+        self.count_looks();
+        let Some(followed) = &mut self.database else {
+            return;
+        };
+        let is_same = loaded.says_the_same(Some(&followed.loaded));
         if is_same && self.shared.from_cache.load(Relaxed) == 0 {
             return;
         }
         match compile(&self.config, Some(&loaded)).await {
             Ok(policy) => {
                 followed.loaded = loaded;
+                followed.refused = None;
                 self.shared.from_cache.store(0, Relaxed);
                 self.put(policy, FROM_DATABASE);
                 self.keep().await;
             }
-            Err(problems) => self.refuse(FROM_DATABASE, &problems),
+            Err(problems) => {
+                let before = followed.refused.replace(loaded);
+                if !before.is_some_and(|before| before.says_the_same(followed.refused.as_ref())) {
+                    self.refuse(FROM_DATABASE, &problems);
+                }
+            }
+        }
+    }
+
+    /// Lets others see what the watch counts, once there is one.
+    fn count_looks(&self) {
+        let followed = self.database.as_ref();
+        if let Some((_, watch)) = followed.and_then(|followed| followed.open.as_ref()) {
+            self.shared.watched.get_or_init(|| watch.counts());
         }
     }
 
     /// Writes the cache, if there is to be one.
     async fn keep(&self) {
         if let Some(followed) = &self.database {
-            keep(&followed.settings, &followed.loaded).await;
+            keep(&self.live, &self.config, &followed.loaded).await;
         }
     }
 
@@ -214,26 +251,6 @@ impl Keeper {
         tracing::error!(
             generation,
             "{from} is refused, and the last good generation stays in force:\n{problems}"
-        );
-    }
-}
-
-/// What is read at the start only.
-const AT_START: [&str; 7] = [
-    "gateway", "service", "admin", "store", "database", "audit", "log",
-];
-
-fn say_what_waits(before: &ConfigFile, after: &ConfigFile) {
-    let (Ok(before), Ok(after)) = (before.document(), after.document()) else {
-        return;
-    };
-    let section = |node: &Node, name: &str| node.get(name).map(Node::to_json);
-    let is_other = |name: &&str| section(&before, name) != section(&after, name);
-    let waiting: Vec<&str> = AT_START.into_iter().filter(is_other).collect();
-    if !waiting.is_empty() {
-        tracing::warn!(
-            "{} changed in the configuration, which takes effect at the next start",
-            waiting.join(", ")
         );
     }
 }
@@ -269,21 +286,21 @@ async fn first_policy(config: &Arc<Config>, loaded: Option<&Loaded>) -> Result<P
 
 /// From the database, or else from the cache.
 async fn first_of_database(
+    live: &LiveConfig,
     config: &Arc<Config>,
-    settings: &DatabaseSettings,
 ) -> Result<(Policy, Followed, &'static str), StartError> {
-    let failed = match open(settings).await {
+    let failed = match open(config).await {
         Ok((database, loaded)) => {
             let number = loaded.generation_number;
             match compile(config, Some(&loaded)).await {
                 Ok(policy) => {
-                    keep(settings, &loaded).await;
-                    let watch = database.watch(number, settings.watch);
+                    keep(live, config, &loaded).await;
+                    let watch = watch(config, &database, number);
                     let followed = Followed {
-                        settings: settings.clone(),
                         open: Some((database, watch)),
                         is_behind: false,
                         loaded,
+                        refused: None,
                     };
                     return Ok((policy, followed, FROM_DATABASE));
                 }
@@ -295,10 +312,14 @@ async fn first_of_database(
             cache: None,
         },
     };
-    let Some(file) = settings.cache.clone() else {
+    let (file, scope) = match &config.database {
+        Some(settings) => (settings.cache.clone(), settings.scope),
+        None => return Err(failed),
+    };
+    let Some(file) = file else {
         return Err(failed);
     };
-    match cache::read(&file, settings.scope.as_str()) {
+    match cache::read(&file, scope.as_str()) {
         Ok(loaded) => {
             let policy = first_policy(config, Some(&loaded)).await?;
             tracing::warn!(
@@ -306,10 +327,10 @@ async fn first_of_database(
                 "the rules of the database are of no use now: going on with the last good ones, from the cache"
             );
             let followed = Followed {
-                settings: settings.clone(),
                 open: None,
                 is_behind: false,
                 loaded,
+                refused: None,
             };
             Ok((policy, followed, FROM_CACHE))
         }
@@ -327,13 +348,27 @@ fn with_cache(failed: StartError, file: PathBuf, why: String) -> StartError {
     }
 }
 
-async fn open(settings: &DatabaseSettings) -> Result<(Database, Loaded), DatabaseError> {
-    let database = Database::open(settings.url.expose()).await?;
+async fn open(config: &Config) -> Result<(Database, Loaded), DatabaseError> {
+    let Some(settings) = &config.database else {
+        return Err(DatabaseError::Url {
+            database: "none".to_owned(),
+            why: "no database is configured".to_owned(),
+        });
+    };
+    let database = Database::open_existing(settings.url.expose()).await?;
     let loaded = database.load(settings.scope.as_str()).await?;
     Ok((database, loaded))
 }
 
-async fn keep(settings: &DatabaseSettings, loaded: &Loaded) {
+fn watch(config: &Config, database: &Database, known: i64) -> Watch {
+    let watch = config.database.as_ref().map(|settings| settings.watch);
+    database.watch(known, watch.unwrap_or_default())
+}
+
+async fn keep(live: &LiveConfig, config: &Config, loaded: &Loaded) {
+    let Some(settings) = config.database.as_ref().filter(|_| live.keep_cache) else {
+        return;
+    };
     let Some(file) = settings.cache.clone() else {
         return;
     };
@@ -342,25 +377,5 @@ async fn keep(settings: &DatabaseSettings, loaded: &Loaded) {
         tokio::task::spawn_blocking(move || (cache::write(&file, scope.as_str(), &loaded), file));
     if let Ok((Err(error), file)) = written.await {
         tracing::warn!(%error, "cannot keep the rules in the cache {}", file.display());
-    }
-}
-
-/// Makes a policy of what the file and the database say, apart from those who decide meanwhile.
-async fn compile(config: &Arc<Config>, loaded: Option<&Loaded>) -> Result<Policy, String> {
-    let (config, loaded) = (Arc::clone(config), loaded.cloned());
-    let compiled = tokio::task::spawn_blocking(move || {
-        let Some(loaded) = loaded else {
-            return Ok(config.policy.policy());
-        };
-        let [rules, clients] = [&loaded.rules, &loaded.clients]
-            .map(|documents| documents.iter().map(Node::from_json).collect::<Vec<_>>());
-        match config.policy.with_documents(&rules, &clients) {
-            Ok(policy) => Ok(policy.policy()),
-            Err(problems) => Err(problems.render(FROM_DATABASE, "")),
-        }
-    });
-    match compiled.await {
-        Ok(compiled) => compiled,
-        Err(error) => Err(format!("the rules could not be compiled: {error}")),
     }
 }
