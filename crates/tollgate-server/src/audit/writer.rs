@@ -75,8 +75,9 @@ impl Writer<'_> {
                     self.is_ill(&error);
                     if error.is_bad_input() {
                         self.shared.backlog.lock().refused();
+                    } else {
+                        tokio::time::sleep(self.shared.config.retry_after).await;
                     }
-                    tokio::time::sleep(self.shared.config.retry_after).await;
                 }
             }
         }
