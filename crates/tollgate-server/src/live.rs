@@ -8,6 +8,7 @@ mod cache;
 mod error;
 mod file;
 mod keeper;
+mod source;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub struct LiveConfig {
     pub look_every: Duration,
     /// How long to wait before the database is asked again that could not be.
     pub retry_after: Duration,
+    /// Whether to write the cache, if one is configured. Not for who only asks, perhaps as another user.
+    pub writes_cache: bool,
 }
 
 impl LiveConfig {
@@ -42,6 +45,7 @@ impl LiveConfig {
             file: file.into(),
             look_every: Duration::from_secs(5),
             retry_after: Duration::from_secs(1),
+            writes_cache: true,
         }
     }
 }

@@ -29,7 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) fn explain(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
     let asked = Asked::of(args)?;
     block_on(async {
-        let live = LiveConfig::of(&args.config);
+        let live = LiveConfig {
+            writes_cache: false,
+            ..LiveConfig::of(&args.config)
+        };
         let (live, config) = Live::start(live).await.map_err(failure)?;
         let policy = std::sync::Arc::clone(&live.policy());
         let report = asked.report(&policy, &config).await?;

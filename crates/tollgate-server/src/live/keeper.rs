@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tollgate_tower::policy::Policy;
 
 use super::file::FileSign;
+use super::source::{FROM_DATABASE, compile, keep, open, watch};
 use super::{LiveConfig, Shared, StartError, cache};
 use crate::config::{Config, ConfigFile, RulesFrom};
-use crate::database::{Database, DatabaseError, Loaded, Watch};
-use crate::document::Node;
+use crate::database::{Database, Loaded, Watch};
 
 /// An editor may write in several steps: nobody reads in between.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -28,6 +29,8 @@ pub(super) struct Keeper {
     unreadable: Option<String>,
     /// The last good one.
     config: Arc<Config>,
+    /// Right by itself, and not with what is in the database: that may change.
+    next_config: Option<Arc<Config>>,
     /// If the rules are there.
     database: Option<Followed>,
 }
@@ -40,11 +43,12 @@ struct Followed {
     is_behind: bool,
     /// The last good ones.
     loaded: Loaded,
+    /// What it has now, while that is wrong together with the file: that may change.
+    next: Option<Loaded>,
 }
 
 /// Where a policy comes from, for the log.
 const FROM_FILE: &str = "the configuration file";
-const FROM_DATABASE: &str = "the database";
 const FROM_CACHE: &str = "the cache";
 
 impl Keeper {
@@ -58,7 +62,8 @@ impl Keeper {
         let (policy, database, from) = match config.rules_from {
             RulesFrom::File => (first_policy(&config, None).await?, None, FROM_FILE),
             RulesFrom::Database => {
-                let (policy, followed, from) = first_of_database(&config).await?;
+                let (policy, followed, from) =
+                    first_of_database(&config, live.writes_cache).await?;
                 (policy, Some(followed), from)
             }
         };
@@ -78,6 +83,7 @@ impl Keeper {
             file,
             unreadable: None,
             config: Arc::clone(&config),
+            next_config: None,
             database,
         };
         Ok((keeper, shared, config))
@@ -85,13 +91,15 @@ impl Keeper {
 
     pub(super) async fn run(mut self) {
         let mut looks = tokio::time::interval(self.live.look_every);
+        // Kept over turns: a folder in which something is written all the time must not put it off for ever.
+        let mut retry_at = None;
         loop {
-            let retry_after = match &self.database {
+            match &self.database {
                 Some(followed) if followed.is_behind || followed.open.is_none() => {
-                    self.live.retry_after
+                    retry_at.get_or_insert_with(|| Instant::now() + self.live.retry_after);
                 }
-                _ => Duration::MAX,
-            };
+                _ => retry_at = None,
+            }
             tokio::select! {
                 () = self.sign.heard.notified() => {
                     tokio::time::sleep(SETTLE).await;
@@ -99,7 +107,10 @@ impl Keeper {
                 }
                 _ = looks.tick() => self.look_at_file().await,
                 () = changed(&mut self.database) => self.look_at_database().await,
-                () = tokio::time::sleep(retry_after) => self.look_at_database().await,
+                () = until(retry_at) => {
+                    retry_at = None;
+                    self.look_at_database().await;
+                }
                 () = self.shared.again.notified() => {
                     self.look_at_file().await;
                     self.look_at_database().await;
@@ -125,6 +136,7 @@ impl Keeper {
             return;
         }
         self.file = file;
+        self.next_config = None;
         let config = match self.file.parse() {
             Ok(config) => Arc::new(config),
             Err(problems) => return self.refuse(FROM_FILE, &problems),
@@ -135,14 +147,47 @@ impl Keeper {
                 "where the rules come from (rules_from) changes at the next start only",
             );
         }
-        let loaded = self.database.as_ref().map(|followed| &followed.loaded);
-        match compile(&config, loaded).await {
-            Ok(policy) => {
-                self.config = config;
-                self.put(policy, FROM_FILE);
-            }
-            Err(problems) => self.refuse(FROM_FILE, &problems),
+        if self.database.is_some() && !is_same_place(&config, &self.config) {
+            return self.refuse(
+                FROM_FILE,
+                "the database and the scope of the rules (database: url, scope) change at the next start only",
+            );
         }
+        self.next_config = Some(config);
+        self.adopt(FROM_FILE).await;
+    }
+
+    /// Puts in force what has changed: with whatever else is new, or else with the last good of it.
+    async fn adopt(&mut self, from: &str) {
+        let is_of_file = from == FROM_FILE;
+        let has_others = match is_of_file {
+            true => (self.database.as_ref()).is_some_and(|followed| followed.next.is_some()),
+            false => self.next_config.is_some(),
+        };
+        let mut problems = String::new();
+        for with_all in [true, false].into_iter().take(1 + usize::from(has_others)) {
+            let config = (self.next_config.as_ref()).filter(|_| with_all || is_of_file);
+            let config = Arc::clone(config.unwrap_or(&self.config));
+            let next = self.database.as_ref().and_then(|all| all.next.as_ref());
+            let next = next.filter(|_| with_all || !is_of_file);
+            let loaded = self.database.as_ref().map(|followed| &followed.loaded);
+            match compile(&config, next.or(loaded)).await {
+                Ok(policy) => {
+                    let is_loaded = next.is_some();
+                    if with_all || is_of_file {
+                        self.next_config = None;
+                    }
+                    self.config = config;
+                    self.put(policy, from);
+                    if is_loaded {
+                        self.keep_next().await;
+                    }
+                    return;
+                }
+                Err(why) => problems = why,
+            }
+        }
+        self.refuse(from, &problems);
     }
 
     async fn look_at_database(&mut self) {
@@ -179,23 +224,23 @@ impl Keeper {
         let is_same =
             (&loaded.rules, &loaded.clients) == (&followed.loaded.rules, &followed.loaded.clients);
         if is_same && self.shared.from_cache.load(Relaxed) == 0 {
+            followed.next = None;
             return;
         }
-        match compile(&self.config, Some(&loaded)).await {
-            Ok(policy) => {
-                followed.loaded = loaded;
-                self.shared.from_cache.store(0, Relaxed);
-                self.put(policy, FROM_DATABASE);
-                self.keep().await;
-            }
-            Err(problems) => self.refuse(FROM_DATABASE, &problems),
-        }
+        followed.next = Some(loaded);
+        self.adopt(FROM_DATABASE).await;
     }
 
-    /// Writes the cache, if there is to be one.
-    async fn keep(&self) {
-        if let Some(followed) = &self.database {
-            keep(&self.config, &followed.loaded).await;
+    /// What the database has now is good: writes the cache, if there is to be one.
+    async fn keep_next(&mut self) {
+        self.shared.from_cache.store(0, Relaxed);
+        if let Some(followed) = &mut self.database
+            && let Some(next) = followed.next.take()
+        {
+            followed.loaded = next;
+            if self.live.writes_cache {
+                keep(&self.config, &followed.loaded).await;
+            }
         }
     }
 
@@ -228,6 +273,23 @@ fn say(policy: &Policy, from: &str) {
     }
 }
 
+/// Whether both have their rules in the same place.
+fn is_same_place(one: &Config, other: &Config) -> bool {
+    let place = |config: &Config| {
+        let settings = config.database.as_ref();
+        settings.map(|settings| (settings.url.clone(), settings.scope))
+    };
+    place(one) == place(other)
+}
+
+/// Waits until then, if there is a time.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Waits for the database to say that something changed.
 async fn changed(database: &mut Option<Followed>) {
     match database {
@@ -248,18 +310,22 @@ async fn first_policy(config: &Arc<Config>, loaded: Option<&Loaded>) -> Result<P
 /// From the database, or else from the cache.
 async fn first_of_database(
     config: &Arc<Config>,
+    writes_cache: bool,
 ) -> Result<(Policy, Followed, &'static str), StartError> {
     let failed = match open(config).await {
         Ok((database, loaded)) => {
             let number = loaded.generation_number;
             match compile(config, Some(&loaded)).await {
                 Ok(policy) => {
-                    keep(config, &loaded).await;
+                    if writes_cache {
+                        keep(config, &loaded).await;
+                    }
                     let watch = watch(config, &database, number);
                     let followed = Followed {
                         open: Some((database, watch)),
                         is_behind: false,
                         loaded,
+                        next: None,
                     };
                     return Ok((policy, followed, FROM_DATABASE));
                 }
@@ -289,6 +355,7 @@ async fn first_of_database(
                 open: None,
                 is_behind: false,
                 loaded,
+                next: None,
             };
             Ok((policy, followed, FROM_CACHE))
         }
@@ -303,57 +370,5 @@ fn with_cache(failed: StartError, file: PathBuf, why: String) -> StartError {
             cache: Some((file, why)),
         },
         other => other,
-    }
-}
-
-async fn open(config: &Config) -> Result<(Database, Loaded), DatabaseError> {
-    let Some(settings) = &config.database else {
-        return Err(DatabaseError::Url {
-            database: "none".to_owned(),
-            why: "no database is configured".to_owned(),
-        });
-    };
-    let database = Database::open(settings.url.expose()).await?;
-    let loaded = database.load(settings.scope.as_str()).await?;
-    Ok((database, loaded))
-}
-
-fn watch(config: &Config, database: &Database, known: i64) -> Watch {
-    let watch = config.database.as_ref().map(|settings| settings.watch);
-    database.watch(known, watch.unwrap_or_default())
-}
-
-async fn keep(config: &Config, loaded: &Loaded) {
-    let Some(settings) = &config.database else {
-        return;
-    };
-    let Some(file) = settings.cache.clone() else {
-        return;
-    };
-    let (scope, loaded) = (settings.scope, loaded.clone());
-    let written =
-        tokio::task::spawn_blocking(move || (cache::write(&file, scope.as_str(), &loaded), file));
-    if let Ok((Err(error), file)) = written.await {
-        tracing::warn!(%error, "cannot keep the rules in the cache {}", file.display());
-    }
-}
-
-/// Makes a policy of what the file and the database say, apart from those who decide meanwhile.
-async fn compile(config: &Arc<Config>, loaded: Option<&Loaded>) -> Result<Policy, String> {
-    let (config, loaded) = (Arc::clone(config), loaded.cloned());
-    let compiled = tokio::task::spawn_blocking(move || {
-        let Some(loaded) = loaded else {
-            return Ok(config.policy.policy());
-        };
-        let [rules, clients] = [&loaded.rules, &loaded.clients]
-            .map(|documents| documents.iter().map(Node::from_json).collect::<Vec<_>>());
-        match config.policy.with_documents(&rules, &clients) {
-            Ok(policy) => Ok(policy.policy()),
-            Err(problems) => Err(problems.render(FROM_DATABASE, "")),
-        }
-    });
-    match compiled.await {
-        Ok(compiled) => compiled,
-        Err(error) => Err(format!("the rules could not be compiled: {error}")),
     }
 }
