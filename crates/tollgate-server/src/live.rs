@@ -5,10 +5,10 @@
 //! a database that is away changes nothing.
 
 mod cache;
-mod compile;
 mod error;
 mod file;
 mod keeper;
+mod source;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

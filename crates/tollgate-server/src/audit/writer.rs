@@ -72,11 +72,12 @@ impl Writer<'_> {
                     self.is_well();
                 }
                 Err(error) => {
+                    self.is_ill(&error);
                     if error.is_bad_input() {
                         self.shared.backlog.lock().refused();
+                    } else {
+                        tokio::time::sleep(self.shared.config.retry_after).await;
                     }
-                    self.is_ill(&error);
-                    tokio::time::sleep(self.shared.config.retry_after).await;
                 }
             }
         }

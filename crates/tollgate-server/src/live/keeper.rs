@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tollgate_tower::policy::Policy;
 
-use super::compile::{FROM_DATABASE, compile};
 use super::file::FileSign;
+use super::source::{FROM_DATABASE, compile, keep, open, watch};
 use super::{LiveConfig, Shared, StartError, cache};
 use crate::config::{Config, ConfigFile, RulesFrom};
-use crate::database::{Database, DatabaseError, Loaded, Watch};
+use crate::database::{Database, Loaded, Watch};
 
 /// An editor may write in several steps: nobody reads in between.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -34,8 +34,18 @@ pub(super) struct Keeper {
     started: Arc<Config>,
     /// The last good one.
     config: Arc<Config>,
+    /// Right by itself, and not in force yet.
+    next: Option<NextConfig>,
     /// If the rules are there.
     database: Option<Followed>,
+}
+
+/// A configuration that is right by itself.
+#[derive(Clone)]
+struct NextConfig {
+    config: Arc<Config>,
+    /// What changes at the next start only.
+    waiting: String,
 }
 
 /// The database that has the rules.
@@ -46,8 +56,8 @@ struct Followed {
     is_behind: bool,
     /// The last good ones.
     loaded: Loaded,
-    /// Those that were refused since, so that this is said once: changes of other scopes are heard of as well.
-    refused: Option<Loaded>,
+    /// What it has now, while that is wrong together with the file: that may change.
+    next: Option<Loaded>,
 }
 
 /// Where a policy comes from, for the log.
@@ -87,6 +97,7 @@ impl Keeper {
             unreadable: None,
             started: Arc::clone(&config),
             config: Arc::clone(&config),
+            next: None,
             database,
         };
         keeper.count_looks();
@@ -138,6 +149,7 @@ impl Keeper {
             return;
         }
         self.file = file;
+        self.next = None;
         let mut config = match self.file.parse() {
             Ok(config) => config,
             Err(problems) => return self.refuse(FROM_FILE, &problems),
@@ -152,16 +164,54 @@ impl Keeper {
         // The rules stay those of the database, scope and cache that are followed.
         config.database.clone_from(&self.started.database);
         let config = Arc::new(config);
-        let loaded = self.database.as_ref().map(|followed| &followed.loaded);
-        match compile(&config, loaded).await {
-            Ok(policy) => {
-                self.config = config;
-                self.put(policy, FROM_FILE);
-                if !waiting.is_empty() {
-                    tracing::warn!("what changed in {waiting} counts at the next start only");
+        self.next = Some(NextConfig { config, waiting });
+        self.adopt(FROM_FILE).await;
+    }
+
+    /// Puts in force what is new, all of it together; or else what came last, with the last good of the rest. What is wrong stays in mind: it
+    /// may be right with what comes.
+    async fn adopt(&mut self, from: &str) {
+        let file = self.next.clone();
+        let rows = (self.database.as_ref()).and_then(|followed| followed.next.clone());
+        let is_one = file.is_none() || rows.is_none();
+        let alone = match from {
+            FROM_FILE => (file.clone(), None),
+            _ => (None, rows.clone()),
+        };
+        let mut problems = String::new();
+        for (file, rows) in [Some((file, rows)), Some(alone).filter(|_| !is_one)]
+            .into_iter()
+            .flatten()
+        {
+            let config = file.as_ref().map_or(&self.config, |next| &next.config);
+            let in_force = self.database.as_ref().map(|followed| &followed.loaded);
+            match compile(config, rows.as_ref().or(in_force)).await {
+                Ok(policy) => {
+                    self.put(policy, from);
+                    return self.settle(file, rows).await;
                 }
+                Err(why) => problems = why,
             }
-            Err(problems) => self.refuse(FROM_FILE, &problems),
+        }
+        self.refuse(from, &problems);
+    }
+
+    /// These are in force now.
+    async fn settle(&mut self, file: Option<NextConfig>, rows: Option<Loaded>) {
+        if let Some(NextConfig { config, waiting }) = file {
+            self.next = None;
+            self.config = config;
+            if !waiting.is_empty() {
+                tracing::warn!("what changed in {waiting} counts at the next start only");
+            }
+        }
+        if let (Some(rows), Some(followed)) = (rows, &mut self.database) {
+            followed.next = None;
+            followed.loaded = rows;
+            self.shared.from_cache.store(0, Relaxed);
+            if self.live.keep_cache {
+                keep(&self.config, &followed.loaded).await;
+            }
         }
     }
 
@@ -204,23 +254,15 @@ impl Keeper {
         };
         let is_same = loaded.says_the_same(Some(&followed.loaded));
         if is_same && self.shared.from_cache.load(Relaxed) == 0 {
+            followed.next = None;
             return;
         }
-        match compile(&self.config, Some(&loaded)).await {
-            Ok(policy) => {
-                followed.loaded = loaded;
-                followed.refused = None;
-                self.shared.from_cache.store(0, Relaxed);
-                self.put(policy, FROM_DATABASE);
-                self.keep().await;
-            }
-            Err(problems) => {
-                let before = followed.refused.replace(loaded);
-                if !before.is_some_and(|before| before.says_the_same(followed.refused.as_ref())) {
-                    self.refuse(FROM_DATABASE, &problems);
-                }
-            }
+        // It was refused already: changes of other scopes are heard of as well.
+        if loaded.says_the_same(followed.next.as_ref()) {
+            return;
         }
+        followed.next = Some(loaded);
+        self.adopt(FROM_DATABASE).await;
     }
 
     /// Lets others see what the watch counts, once there is one.
@@ -228,13 +270,6 @@ impl Keeper {
         let followed = self.database.as_ref();
         if let Some((_, watch)) = followed.and_then(|followed| followed.open.as_ref()) {
             self.shared.watched.get_or_init(|| watch.counts());
-        }
-    }
-
-    /// Writes the cache, if there is to be one.
-    async fn keep(&self) {
-        if let Some(followed) = &self.database {
-            keep(&self.live, &self.config, &followed.loaded).await;
         }
     }
 
@@ -294,13 +329,15 @@ async fn first_of_database(
             let number = loaded.generation_number;
             match compile(config, Some(&loaded)).await {
                 Ok(policy) => {
-                    keep(live, config, &loaded).await;
+                    if live.keep_cache {
+                        keep(config, &loaded).await;
+                    }
                     let watch = watch(config, &database, number);
                     let followed = Followed {
                         open: Some((database, watch)),
                         is_behind: false,
                         loaded,
-                        refused: None,
+                        next: None,
                     };
                     return Ok((policy, followed, FROM_DATABASE));
                 }
@@ -330,7 +367,7 @@ async fn first_of_database(
                 open: None,
                 is_behind: false,
                 loaded,
-                refused: None,
+                next: None,
             };
             Ok((policy, followed, FROM_CACHE))
         }
@@ -345,37 +382,5 @@ fn with_cache(failed: StartError, file: PathBuf, why: String) -> StartError {
             cache: Some((file, why)),
         },
         other => other,
-    }
-}
-
-async fn open(config: &Config) -> Result<(Database, Loaded), DatabaseError> {
-    let Some(settings) = &config.database else {
-        return Err(DatabaseError::Url {
-            database: "none".to_owned(),
-            why: "no database is configured".to_owned(),
-        });
-    };
-    let database = Database::open_existing(settings.url.expose()).await?;
-    let loaded = database.load(settings.scope.as_str()).await?;
-    Ok((database, loaded))
-}
-
-fn watch(config: &Config, database: &Database, known: i64) -> Watch {
-    let watch = config.database.as_ref().map(|settings| settings.watch);
-    database.watch(known, watch.unwrap_or_default())
-}
-
-async fn keep(live: &LiveConfig, config: &Config, loaded: &Loaded) {
-    let Some(settings) = config.database.as_ref().filter(|_| live.keep_cache) else {
-        return;
-    };
-    let Some(file) = settings.cache.clone() else {
-        return;
-    };
-    let (scope, loaded) = (settings.scope, loaded.clone());
-    let written =
-        tokio::task::spawn_blocking(move || (cache::write(&file, scope.as_str(), &loaded), file));
-    if let Ok((Err(error), file)) = written.await {
-        tracing::warn!(%error, "cannot keep the rules in the cache {}", file.display());
     }
 }
