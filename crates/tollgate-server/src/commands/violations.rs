@@ -1,6 +1,7 @@
 //! `tollgate violations`: who was denied what.
 
 use std::io::Write;
+use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Failure;
@@ -46,6 +47,14 @@ pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<
     Ok(())
 }
 
+/// As addresses are counted: IPv6 by its /64, which is what rows hold unless `ipv6_prefix` says otherwise.
+fn counted(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & (u128::MAX << 64)).into()),
+        v4 => v4,
+    }
+}
+
 fn filter(scope: &str, args: &ViolationsArgs, now: SystemTime) -> ViolationFilter {
     let since = args.since.map(|since| {
         let from = now.checked_sub(since).unwrap_or(UNIX_EPOCH);
@@ -56,7 +65,7 @@ fn filter(scope: &str, args: &ViolationsArgs, now: SystemTime) -> ViolationFilte
         scope: Some(scope.to_owned()),
         // As they were stored.
         client: args.client.as_deref().map(|client| escaped(client, 128)),
-        ip: args.ip.map(|ip| ip.to_canonical().to_string()),
+        ip: args.ip.map(|ip| counted(ip).to_string()),
         rule: args.rule.as_deref().map(|rule| escaped(rule, 128)),
         since_us: since,
         limit: Some(args.limit),
@@ -76,4 +85,21 @@ fn cells(row: &ViolationRow) -> [String; 9] {
         row.cost.to_string(),
         row.source.clone(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_looked_for_as_it_was_counted() {
+        for (said, stored) in [
+            ("203.0.113.7", "203.0.113.7"),
+            ("::ffff:203.0.113.7", "203.0.113.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ] {
+            let ip: IpAddr = said.parse().unwrap();
+            assert_eq!(counted(ip).to_string(), stored);
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! Tells when to look again.
 //!
 //! The truth is the generation number, and only that: PostgreSQL's notifications merely say when to read it, and it is
-//! read from time to time anyway. So a message that is lost, a connection that is cut or a database that comes back as
-//! somebody else's backup cost time, and nothing is missed. A database that is gone changes nothing.
+//! read from time to time anyway. So a message that is lost or a connection that is cut costs time, and nothing is missed.
+//! A database that is gone changes nothing. One that comes back from a backup is noticed if its number is another by then;
+//! if just as many changes were made since, it is not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
