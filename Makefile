@@ -7,7 +7,7 @@ BUILD_NEEDS := cc:gcc
 SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run test check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-redis bench-audit clean
+.PHONY: help run test check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -75,6 +75,9 @@ bench-engine: tools ## checks per second beside governor, in one run (about a mi
 
 bench-rules: tools ## a decision with 10,000 rules beside one with 10, in one run (about a minute)
 	cargo bench --package tollgate --bench rules
+
+bench-identity: tools ## what it costs to tell who is calling, nanoseconds by the way they come (a few seconds)
+	cargo bench --package tollgate-tower --bench identity
 
 bench-redis: programs ## checks in Redis beside the usual script, in one run on a server of its own (about two minutes)
 	cargo bench --package tollgate --features redis --bench redis

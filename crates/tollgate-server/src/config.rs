@@ -11,6 +11,7 @@ mod file;
 mod keeping;
 mod limits;
 mod policy;
+mod restart;
 mod rules;
 mod secret;
 mod store;

@@ -29,6 +29,7 @@ pub use error::DatabaseError;
 pub use import::{Import, Imported};
 pub use rules::Loaded;
 pub use violations::{ViolationFilter, ViolationRow};
+pub(crate) use watch::WatchCounts;
 pub use watch::{Watch, WatchConfig, WatchStats};
 
 use address::{Address, Kind};
@@ -99,6 +100,24 @@ impl Database {
     /// If the URL makes no sense, the database cannot be reached in time, or a newer Tollgate has changed its tables.
     pub async fn open(url: &str) -> Result<Self, DatabaseError> {
         Self::open_with(url, DatabaseConfig::default()).await
+    }
+
+    /// The same for who wants what is there: a SQLite file is not made. On a disk that is not mounted, an empty one would say that nothing
+    /// is limited.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and if there is no such file.
+    pub async fn open_existing(url: &str) -> Result<Self, DatabaseError> {
+        let address = Address::of(url)?;
+        match address.is_missing() {
+            false => Self::open(url).await,
+            true => Err(DatabaseError::Failed {
+                doing: "open it",
+                database: address.shown().to_owned(),
+                why: "there is no such file; `tollgate rules import` makes it".to_owned(),
+                is_about_data: false,
+            }),
+        }
     }
 
     /// The same, with settings.

@@ -8,10 +8,11 @@ mod cache;
 mod error;
 mod file;
 mod keeper;
+mod source;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
@@ -20,6 +21,7 @@ use tokio::task::JoinHandle;
 use tollgate_tower::policy::Policy;
 
 use crate::config::Config;
+use crate::database::{WatchCounts, WatchStats};
 pub use error::StartError;
 use keeper::Keeper;
 
@@ -32,6 +34,8 @@ pub struct LiveConfig {
     pub look_every: Duration,
     /// How long to wait before the database is asked again that could not be.
     pub retry_after: Duration,
+    /// Whether to write the cache, if there is to be one. Not by who only looks: it may be somebody else's.
+    pub keep_cache: bool,
 }
 
 impl LiveConfig {
@@ -42,6 +46,7 @@ impl LiveConfig {
             file: file.into(),
             look_every: Duration::from_secs(5),
             retry_after: Duration::from_secs(1),
+            keep_cache: true,
         }
     }
 }
@@ -64,6 +69,8 @@ pub struct LiveStats {
     pub failures: u64,
     /// Whether the policy in force is from the cache, as the database could not be asked yet.
     pub from_cache: bool,
+    /// What was seen of the database by whoever watches it for changes; zeros without one, and until it could be reached.
+    pub watch: WatchStats,
 }
 
 #[derive(Debug)]
@@ -73,6 +80,8 @@ struct Shared {
     failures: AtomicU64,
     /// 1 if the policy is from the cache.
     from_cache: AtomicU64,
+    /// What the watch counts, once there is one.
+    watched: OnceLock<WatchCounts>,
     /// Somebody wants everything to be looked at.
     again: Notify,
 }
@@ -107,6 +116,7 @@ impl Live {
             refused: self.shared.refused.load(Relaxed),
             failures: self.shared.failures.load(Relaxed),
             from_cache: self.shared.from_cache.load(Relaxed) == 1,
+            watch: (self.shared.watched.get()).map_or_else(WatchStats::default, WatchCounts::stats),
         }
     }
 }

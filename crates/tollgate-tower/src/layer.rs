@@ -113,21 +113,14 @@ impl TollgateLayer {
         self
     }
 
-    /// Decides by this policy, whatever rules the limiter has. A limiter that has none takes the policy's: what is given back is given
-    /// back by the limiter's rules, and only if they say the same.
+    /// Decides by this policy, whatever rules the limiter has.
     #[must_use]
     pub fn policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
-        let policy = policy.into();
-        if self.gate.limiter.rules().rules().next().is_none() {
-            self.gate.limiter.set_rules(policy.rules().clone());
-        }
-        self.gate.policies = Arc::new(Fixed(policy));
+        self.gate.policies = Arc::new(Fixed(policy.into()));
         self
     }
 
-    /// Decides by the policy that this has at the time: for who swaps policies. Give the limiter the same rules
-    /// ([`Limiter::set_rules`]) when they change: what is given back is given back by the limiter's rules, and only if they say
-    /// the same.
+    /// Decides by the policy that this has at the time: for who swaps policies.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -20,6 +20,8 @@ pub struct Decision {
     bound: u8,
     source: Source,
     generation: u64,
+    /// What the request cost by those rules.
+    cost: u64,
 }
 
 /// Past any tier: a request meets 255 at the most.
@@ -214,14 +216,21 @@ impl Decision {
             bound: if charge.shadow { NO_TIER } else { 0 },
             source: Source::Store,
             generation: 0,
+            cost: charge.cost,
         }
     }
 
-    /// By this generation of the rules.
+    /// By this generation of the rules, which say this cost.
     #[inline(always)]
-    pub(crate) fn by(mut self, generation: u64) -> Self {
+    pub(crate) fn by(mut self, generation: u64, cost: u64) -> Self {
         self.generation = generation;
+        self.cost = cost;
         self
+    }
+
+    /// What it took from every bucket, if it took anything.
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost
     }
 
     /// The decision on a request with any number of tiers.
@@ -237,6 +246,7 @@ impl Decision {
             tiers: Tiers::Many(tiers),
             source,
             generation: 0,
+            cost: 0,
         }
     }
 

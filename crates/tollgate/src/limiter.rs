@@ -246,7 +246,8 @@ impl Limiter {
     }
 
     /// Gives back what a decision took, as far as it still counts: a caller who has gone frees its place. What took
-    /// nothing (a denial, a peek) gives nothing back, nor does what was taken under a limit that has changed since.
+    /// nothing (a denial, a peek) gives nothing back, nor does what was taken under a limit that has changed since, or by rules of
+    /// another [generation](RuleSet::generation): number rules that change.
     ///
     /// In a leaky bucket those behind keep their times: after a refund, as many may go at one time as were refunded.
     pub async fn refund(&self, request: &Request<'_>, decision: Decision) {
@@ -254,6 +255,15 @@ impl Limiter {
             Home::Here(local) => local.refund(request, decision),
             #[cfg(feature = "redis")]
             Home::Shared(shared) => shared.refund(request, &decision).await,
+        }
+    }
+
+    /// Gives back what [`decide_on`](Self::decide_on) took.
+    pub async fn refund_on(&self, met: &Met<'_>, decision: Decision) {
+        match &self.home {
+            Home::Here(local) => local.refund_on(met, decision),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => shared.refund_on(met, &decision).await,
         }
     }
 

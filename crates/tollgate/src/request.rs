@@ -28,7 +28,7 @@ pub struct Request<'a> {
     client: Option<&'a str>,
     plan: Option<&'a str>,
     route: Option<&'a str>,
-    method: Option<&'a str>,
+    method: Option<Cow<'a, str>>,
     host: Option<Cow<'a, str>>,
     path: Option<&'a Path<'a>>,
     ip: Option<IpOctets>,
@@ -82,10 +82,14 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// The HTTP method.
+    /// The HTTP method. Its case does not matter, as there are servers for which `post` is POST.
     #[must_use]
     pub fn method(mut self, method: &'a str) -> Self {
-        self.method = Some(method);
+        let is_large = !method.bytes().any(|byte| byte.is_ascii_lowercase());
+        self.method = Some(match is_large {
+            true => method.into(),
+            false => method.to_ascii_uppercase().into(),
+        });
         self
     }
 
@@ -158,7 +162,7 @@ impl<'a> Request<'a> {
     }
 
     pub(crate) fn method_name(&self) -> Option<&str> {
-        self.method
+        self.method.as_deref()
     }
 
     pub(crate) fn host_name(&self) -> Option<&str> {
@@ -204,7 +208,7 @@ impl<'a> Request<'a> {
             Dimension::Client => self.client.map(str::as_bytes),
             Dimension::Plan => self.plan.map(str::as_bytes),
             Dimension::Route => self.route.map(str::as_bytes),
-            Dimension::Method => self.method.map(str::as_bytes),
+            Dimension::Method => self.method.as_deref().map(str::as_bytes),
             Dimension::Ip => self.ip.as_ref().map(|ip| &ip.bytes[..ip.len]),
             Dimension::Attribute(name) => self.attribute_value(name).map(str::as_bytes),
             Dimension::Key => None,

@@ -48,8 +48,25 @@ impl Backlog {
         }
     }
 
-    /// The database will never take it.
+    /// The database will never take it as it is. Half of it goes next, so that in the end only those are lost that are at fault: nobody
+    /// may take others out of the trail by a name that the database does not take.
     pub(super) fn refused(&mut self) {
+        match self.sending.take() {
+            Some(batch) if batch.len() > 1 => {
+                let (first, second) = batch.split_at(batch.len() / 2);
+                for row in second.iter().rev() {
+                    self.waiting.push_front(row.clone());
+                }
+                self.sending = Some(first.into());
+            }
+            batch => {
+                self.sending = batch;
+                self.lose_batch();
+            }
+        }
+    }
+
+    fn lose_batch(&mut self) {
         if let Some(batch) = self.sending.take() {
             self.lost += counts_of(&batch);
         }
@@ -57,7 +74,7 @@ impl Backlog {
 
     /// There is no time left.
     pub(super) fn give_up(&mut self) {
-        self.refused();
+        self.lose_batch();
         let waiting = std::mem::take(&mut self.waiting);
         self.lost += waiting.iter().map(|(_, row)| count_of(row)).sum::<u64>();
     }

@@ -136,7 +136,7 @@ impl Trail {
     /// How many found no room, or could not be written in time before the end.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.stats().lost
+        self.shared.lost()
     }
 
     /// What became of all so far.
@@ -191,6 +191,13 @@ impl Drop for Trail {
 }
 
 impl Shared {
+    /// How many are lost so far, wherever.
+    pub(super) fn lost(&self) -> u64 {
+        let late = self.backlog.lock().lost;
+        let early: u64 = self.shards.iter().map(|shard| shard.lock().lost).sum();
+        late + early
+    }
+
     /// Moves the seconds that are over into the backlog.
     pub(super) fn collect(&self, now: SystemTime) {
         let since = now

@@ -75,8 +75,9 @@ impl Writer<'_> {
                     self.is_ill(&error);
                     if error.is_bad_input() {
                         self.shared.backlog.lock().refused();
+                    } else {
+                        tokio::time::sleep(self.shared.config.retry_after).await;
                     }
-                    tokio::time::sleep(self.shared.config.retry_after).await;
                 }
             }
         }
@@ -84,14 +85,26 @@ impl Writer<'_> {
 
     fn is_ill(&mut self, error: &DatabaseError) {
         self.shared.backlog.lock().failures += 1;
-        if !std::mem::replace(&mut self.ill, true) {
-            tracing::warn!(%error, "cannot write the audit trail: violations wait, as far as there is room");
+        if std::mem::replace(&mut self.ill, true) {
+            return;
+        }
+        match error.is_bad_input() {
+            true => {
+                tracing::warn!(%error, "the database does not take what was noted: these violations are lost");
+            }
+            false => {
+                tracing::warn!(%error, "cannot write the audit trail: violations wait, as far as there is room");
+            }
         }
     }
 
     fn is_well(&mut self) {
         if std::mem::take(&mut self.ill) {
-            tracing::info!("the audit trail is written again");
+            let lost = self.shared.lost();
+            tracing::info!(
+                lost,
+                "the audit trail is written again; lost so far: {lost}"
+            );
         }
     }
 }
@@ -102,6 +115,7 @@ async fn sweep(shared: &Shared, database: &Database) {
     let Some(retention) = config.retention else {
         return std::future::pending().await;
     };
+    let mut ill = false;
     loop {
         let before = SystemTime::now().checked_sub(retention);
         let since = before.and_then(|before| before.duration_since(SystemTime::UNIX_EPOCH).ok());
@@ -114,9 +128,17 @@ async fn sweep(shared: &Shared, database: &Database) {
                 Ok(removed) if removed >= u64::from(config.sweep_at_most.max(1)) => {
                     tokio::time::sleep(BREATH).await;
                 }
-                Ok(_) => break,
-                Err(_) => {
+                Ok(_) => {
+                    if std::mem::take(&mut ill) {
+                        tracing::info!("old violations are removed again");
+                    }
+                    break;
+                }
+                Err(error) => {
                     shared.backlog.lock().failures += 1;
+                    if !std::mem::replace(&mut ill, true) {
+                        tracing::warn!(%error, "cannot remove old violations: the audit trail grows");
+                    }
                     break;
                 }
             }

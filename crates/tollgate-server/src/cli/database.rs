@@ -169,7 +169,7 @@ pub(crate) struct ViolationsArgs {
     #[arg(long)]
     pub(crate) client: Option<String>,
 
-    /// From this address alone.
+    /// From this address alone; IPv6 by its /64, as it is counted.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) ip: Option<IpAddr>,
 

@@ -49,6 +49,11 @@ impl Meant {
     pub(super) async fn open(&self) -> Result<Database, Failure> {
         Ok(Database::open(&self.url).await?)
     }
+
+    /// The same for who only wants to see what is there: with a wrong name, no file is made.
+    pub(super) async fn open_what_is_there(&self) -> Result<Database, Failure> {
+        Ok(Database::open_existing(&self.url).await?)
+    }
 }
 
 impl From<DatabaseError> for Failure {

@@ -3,7 +3,7 @@
 mod report;
 mod text;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -29,9 +29,17 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) fn explain(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
     let asked = Asked::of(args)?;
     block_on(async {
-        let live = LiveConfig::of(&args.config);
+        let live = LiveConfig {
+            keep_cache: false,
+            ..LiveConfig::of(&args.config)
+        };
         let (live, config) = Live::start(live).await.map_err(failure)?;
         let policy = std::sync::Arc::clone(&live.policy());
+        if live.stats().from_cache {
+            let said =
+                "the database is of no use now: these are the last good rules, from the cache";
+            writeln!(io::stderr(), "warning: {said}")?;
+        }
         let report = asked.report(&policy, &config).await?;
         match args.json {
             true => {

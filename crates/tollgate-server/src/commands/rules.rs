@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::Failure;
 use super::database::{Meant, block_on};
-use super::table::{utc, write_table};
+use super::table::{utc, utc_second, write_table};
 use crate::cli::{ListArgs, RemoveArgs, RulesArgs, RulesCommand};
 use crate::database::StoredRule;
 
@@ -32,7 +32,7 @@ pub(crate) fn rules(args: &RulesArgs, out: &mut impl Write) -> Result<(), Failur
 
 fn show(meant: &Meant, args: &ListArgs, out: &mut impl Write) -> Result<(), Failure> {
     let (rules, _) = block_on(async {
-        let database = meant.open().await?;
+        let database = meant.open_what_is_there().await?;
         let listed = database.list(&meant.scope).await?;
         database.close().await;
         Ok(listed)
@@ -57,7 +57,6 @@ fn show(meant: &Meant, args: &ListArgs, out: &mut impl Write) -> Result<(), Fail
         "limit",
         "per",
         "mode",
-        "active",
         "changed (UTC)",
         "description",
     ];
@@ -74,7 +73,7 @@ fn as_json(rule: &StoredRule) -> Value {
     })
 }
 
-fn cells(rule: &StoredRule) -> [String; 8] {
+fn cells(rule: &StoredRule) -> [String; 7] {
     let said = |name: &str, default: &str| match &rule.document[name] {
         Value::String(text) => text.clone(),
         _ => default.to_owned(),
@@ -84,9 +83,12 @@ fn cells(rule: &StoredRule) -> [String; 8] {
         said("plan", "-"),
         limit_text(&rule.document["limit"]),
         words(&rule.document["per"]),
-        said("mode", "enforce"),
-        if rule.active { "yes" } else { "no" }.to_owned(),
-        utc(rule.updated_us),
+        match rule.active {
+            true => said("mode", "enforce"),
+            // Whatever its mode: it is not in force.
+            false => "inactive".to_owned(),
+        },
+        utc_second(rule.updated_us),
         said("description", ""),
     ]
 }
@@ -127,7 +129,7 @@ fn words(list: &Value) -> String {
 
 fn take_out(meant: &Meant, args: &RemoveArgs, out: &mut impl Write) -> Result<(), Failure> {
     let was_there = block_on(async {
-        let database = meant.open().await?;
+        let database = meant.open_what_is_there().await?;
         let was_there = database
             .remove_rule(&meant.scope, &args.id, args.plan.as_deref())
             .await?;

@@ -5,7 +5,11 @@ use std::io::{self, Write};
 use crate::audit::escaped;
 
 /// The most characters of a column: a long name must not push the others out of sight.
-const WIDEST: usize = 60;
+const WIDEST: usize = 40;
+
+/// The width of a terminal: the last column, which is the least important one, makes do with what is left of it.
+const LINE: usize = 100;
+const NARROWEST: usize = 16;
 
 /// Writes a head and rows, each column as wide as it must be.
 pub(super) fn write_table<const N: usize>(
@@ -13,7 +17,7 @@ pub(super) fn write_table<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
 ) -> io::Result<()> {
-    let shown: Vec<[String; N]> = rows
+    let mut shown: Vec<[String; N]> = rows
         .iter()
         .map(|row| row.each_ref().map(|cell| escaped(cell, WIDEST)))
         .collect();
@@ -23,10 +27,17 @@ pub(super) fn write_table<const N: usize>(
             *width = (*width).max(cell.chars().count());
         }
     }
+    let before: usize = widths.iter().rev().skip(1).map(|width| width + 2).sum();
+    let room = LINE.saturating_sub(before).max(NARROWEST);
+    for (row, cells) in shown.iter_mut().zip(rows) {
+        if let (Some(last), Some(cell)) = (row.last_mut(), cells.last()) {
+            *last = escaped(cell, room.min(WIDEST));
+        }
+    }
     let mut line = |cells: [&str; N]| {
         let mut text = String::new();
         for (cell, width) in cells.iter().zip(widths) {
-            let blanks = width + 2 - cell.chars().count();
+            let blanks = (width + 2).saturating_sub(cell.chars().count());
             text.push_str(cell);
             text.extend(std::iter::repeat_n(' ', blanks));
         }
@@ -46,6 +57,12 @@ pub(super) fn utc(at_us: i64) -> String {
     let (year, month, day) = date(days);
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{us:06}Z")
+}
+
+/// The same to the second, for tables: `2026-11-15 18:04:05`.
+pub(super) fn utc_second(at_us: i64) -> String {
+    let text = utc(at_us).replace('T', " ");
+    text.split('.').next().unwrap_or_default().to_owned()
 }
 
 /// Year, month and day of so many days after 1970-01-01. Years that begin in March have their leap day at the end, so
@@ -83,6 +100,17 @@ mod tests {
             assert_eq!(utc(seconds * 1_000_000), text);
         }
         assert_eq!(utc(1), "1970-01-01T00:00:00.000001Z");
+        assert_eq!(utc_second(1_800_000_000_999_999), "2027-01-15 08:00:00");
+    }
+
+    #[test]
+    fn a_line_fits_a_terminal_as_long_as_the_last_column_can_give_way() {
+        let mut out = Vec::new();
+        let rows = [["x".repeat(40), "y".repeat(30), "z".repeat(200)]];
+        write_table(&mut out, ["a", "b", "c"], &rows).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert_eq!(widest, Some(LINE), "{text}");
     }
 
     #[test]

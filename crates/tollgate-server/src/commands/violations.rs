@@ -1,11 +1,12 @@
 //! `tollgate violations`: who was denied what.
 
 use std::io::Write;
+use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Failure;
 use super::database::{Meant, block_on};
-use super::table::{utc, write_table};
+use super::table::{utc_second, write_table};
 use crate::audit::escaped;
 use crate::cli::ViolationsArgs;
 use crate::database::{ViolationFilter, ViolationRow};
@@ -14,10 +15,9 @@ use crate::database::{ViolationFilter, ViolationRow};
 pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<(), Failure> {
     let meant = Meant::of(&args.place)?;
     let rows = block_on(async {
-        let database = meant.open().await?;
-        let rows = database
-            .violations(&filter(args, SystemTime::now()))
-            .await?;
+        let database = meant.open_what_is_there().await?;
+        let filter = filter(&meant.scope, args, SystemTime::now());
+        let rows = database.violations(&filter).await?;
         database.close().await;
         Ok(rows)
     })?;
@@ -42,32 +42,40 @@ pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<
         "left",
         "cost",
         "source",
-        "bucket",
     ];
     write_table(out, head, &rows.iter().map(cells).collect::<Vec<_>>())?;
     Ok(())
 }
 
-fn filter(args: &ViolationsArgs, now: SystemTime) -> ViolationFilter {
+/// As addresses are counted: IPv6 by its /64, which is what rows hold unless `ipv6_prefix` says otherwise.
+fn counted(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & (u128::MAX << 64)).into()),
+        v4 => v4,
+    }
+}
+
+fn filter(scope: &str, args: &ViolationsArgs, now: SystemTime) -> ViolationFilter {
     let since = args.since.map(|since| {
         let from = now.checked_sub(since).unwrap_or(UNIX_EPOCH);
         let from = from.duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(from.as_micros()).unwrap_or(i64::MAX)
     });
     ViolationFilter {
+        scope: Some(scope.to_owned()),
         // As they were stored.
         client: args.client.as_deref().map(|client| escaped(client, 128)),
-        ip: args.ip.map(|ip| ip.to_canonical().to_string()),
+        ip: args.ip.map(|ip| counted(ip).to_string()),
         rule: args.rule.as_deref().map(|rule| escaped(rule, 128)),
         since_us: since,
         limit: Some(args.limit),
     }
 }
 
-fn cells(row: &ViolationRow) -> [String; 10] {
+fn cells(row: &ViolationRow) -> [String; 9] {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     [
-        utc(row.at_us),
+        utc_second(row.at_us),
         row.count.to_string(),
         row.rule.clone(),
         or_dash(&row.client),
@@ -76,6 +84,22 @@ fn cells(row: &ViolationRow) -> [String; 10] {
         row.remaining.to_string(),
         row.cost.to_string(),
         row.source.clone(),
-        row.bucket.clone(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_looked_for_as_it_was_counted() {
+        for (said, stored) in [
+            ("203.0.113.7", "203.0.113.7"),
+            ("::ffff:203.0.113.7", "203.0.113.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ] {
+            let ip: IpAddr = said.parse().unwrap();
+            assert_eq!(counted(ip).to_string(), stored);
+        }
+    }
 }

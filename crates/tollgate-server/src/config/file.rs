@@ -1,5 +1,6 @@
 //! The configuration as a file: read, and its problems shown with its lines.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -8,7 +9,7 @@ use super::{Config, parse};
 use crate::document::{self, Node, Problems};
 
 /// A configuration as it was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ConfigFile {
     name: String,
     bytes: Vec<u8>,
@@ -92,6 +93,33 @@ impl ConfigFile {
     }
 }
 
+/// Secrets may stand in it.
+impl fmt::Debug for ConfigFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConfigFile")
+            .field("name", &self.name)
+            .field("bytes", &self.bytes.len())
+            .finish()
+    }
+}
+
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_file_is_not_shown() {
+        let file = ConfigFile {
+            name: "a.yaml".to_owned(),
+            bytes: b"secret".to_vec(),
+        };
+        assert_eq!(
+            format!("{file:?}"),
+            "ConfigFile { name: \"a.yaml\", bytes: 6 }"
+        );
+    }
 }

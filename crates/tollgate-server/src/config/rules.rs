@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
+use http::HeaderName;
 use tollgate::{Cost, Dimension, Limit, Mode, Name, OnFailure, Rule, RuleSet};
+use tollgate_tower::identity::ClientSource;
 
 use super::conditions::{Conditions, attribute_name, conditions, header_name};
 use super::limits::limit;
@@ -143,6 +145,12 @@ fn dimensions(place: &Place<'_>, problems: &mut Problems) -> Option<Vec<Dimensio
     Some(all)
 }
 
+fn is_secret(header: &str) -> bool {
+    let header = HeaderName::from_bytes(header.as_bytes()).ok();
+    let source = header.and_then(|name| ClientSource::header(name).ok());
+    source.is_some_and(|source| source.is_secret())
+}
+
 fn dimension(place: &Place<'_>, problems: &mut Problems) -> Option<Dimension> {
     let expected = "client, ip, route, plan, method, header:NAME or attribute:NAME";
     let scalar = place.scalar(expected, problems)?;
@@ -163,6 +171,21 @@ fn dimension(place: &Place<'_>, problems: &mut Problems) -> Option<Dimension> {
             _ => None,
         },
     };
+    let header = scalar.text.split_once(':').map(|(_, name)| name);
+    if let (Some(Dimension::Attribute(_)), Some(header)) = (dimension, header)
+        && is_secret(header)
+    {
+        place
+            .error(
+                problems,
+                format!(
+                    "{} carries a secret by its name, and what is counted by is stored and shown",
+                    shown(scalar)
+                ),
+            )
+            .help("count by client, and let identity.client find it: api_key:NAME, or bearer");
+        return None;
+    }
     if dimension.is_none() {
         let problem = place.error(
             problems,

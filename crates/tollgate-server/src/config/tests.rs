@@ -102,3 +102,17 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
         assert_eq!(column, format!("`{default}`"), "{field}");
     }
 }
+
+/// What is counted by stands in keys of Redis and in the audit trail.
+#[test]
+fn nothing_is_counted_by_a_header_that_carries_a_secret() {
+    for header in ["Authorization", "X-API-Key", "cookie", "X-Auth-Token"] {
+        let text = format!("rules: [{{ id: a, per: [ip, \"header:{header}\"], limit: 10/s }}]\n");
+        let problems = parse(&text, &|_| None).unwrap_err();
+        let said = problems.render("tollgate.yaml", &text);
+        assert!(said.contains("carries a secret by its name"), "{said}");
+        assert!(said.contains("count by client"), "{said}");
+    }
+    let text = "rules: [{ id: a, per: [\"header:X-Tenant\"], limit: 10/s }]\n";
+    assert!(parse(text, &|_| None).is_ok());
+}

@@ -15,13 +15,14 @@ use crate::document::Problems;
 
 /// Adds all warnings.
 pub(super) fn all(draft: &Draft, problems: &mut Problems) {
-    let each: [fn(&Draft, &mut Problems); 19] = [
+    let each: [fn(&Draft, &mut Problems); 20] = [
         nothing_listens,
         nothing_is_limited,
         idle_store_fields,
         requests::plan_that_nobody_has,
         requests::plan_that_its_match_excludes,
         requests::path_without_upstream,
+        requests::path_in_another_notation,
         requests::limit_below_a_cost,
         requests::cost_that_no_rule_counts,
         requests::large_sliding_log,

@@ -1,5 +1,7 @@
 //! Where a database is, as told by its URL; and how to speak of it without telling secrets.
 
+use std::path::PathBuf;
+
 use super::error::DatabaseError;
 
 /// The two kinds of database.
@@ -13,6 +15,8 @@ pub(super) enum Kind {
 pub(super) struct Address {
     kind: Kind,
     shown: String,
+    /// SQLite's file.
+    file: Option<PathBuf>,
     /// What must not show up in any message.
     secrets: Vec<String>,
 }
@@ -49,6 +53,7 @@ impl Address {
         Ok(Self {
             kind: Kind::Sqlite,
             shown,
+            file: Some(file.into()),
             secrets: Vec::new(),
         })
     }
@@ -69,9 +74,15 @@ impl Address {
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         Self {
             kind: Kind::Postgres,
+            file: None,
             shown: format!("postgres://{}", crate::audit::escaped(place, 256)),
             secrets,
         }
+    }
+
+    /// Whether it is a file that is not there.
+    pub(super) fn is_missing(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| !file.exists())
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -96,7 +107,11 @@ impl Address {
         DatabaseError::Failed {
             doing,
             database: self.shown.clone(),
-            why: self.without_secrets(&error.to_string()),
+            why: format!(
+                "{}{}",
+                self.without_secrets(&error.to_string()),
+                remedy(error)
+            ),
             is_about_data: is_about_data(error),
         }
     }
@@ -107,6 +122,20 @@ impl Address {
             text = text.replace(secret.as_str(), "***");
         }
         crate::audit::escaped(&text, 512)
+    }
+}
+
+/// What to do about it, where the database's own words do not say.
+fn remedy(error: &sqlx::Error) -> &'static str {
+    let code = error
+        .as_database_error()
+        .and_then(sqlx::error::DatabaseError::code);
+    match code.as_deref() {
+        // SQLite: CANTOPEN, READONLY and NOTADB.
+        Some("14") => "; its folder must be there, and this user must be allowed to write in it",
+        Some("8") => "; this user must be allowed to write the file and in its folder",
+        Some("26") => "; name a file that is not there yet, or one that Tollgate made",
+        _ => "",
     }
 }
 

@@ -64,6 +64,13 @@ macro_rules! put_rule {
 }
 pub(super) use put_rule;
 
+impl Loaded {
+    /// Whether it is the same but for its number, which changes of other scopes raise as well.
+    pub(crate) fn says_the_same(&self, other: Option<&Self>) -> bool {
+        other.is_some_and(|other| (&self.rules, &self.clients) == (&other.rules, &other.clients))
+    }
+}
+
 impl Database {
     /// The active rules and clients of a scope, with the number of the generation: all of one moment.
     ///

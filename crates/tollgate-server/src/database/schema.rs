@@ -31,6 +31,12 @@ impl Database {
             STEPS.iter().zip(1_i64..).skip(done)
         };
         let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+        match self.version().await {
+            Ok(version) if version == known => return Ok(()),
+            Err(late @ DatabaseError::Late { .. }) => return Err(late),
+            // There are no tables yet, or old ones; or it is said below why there cannot be any.
+            Ok(_) | Err(_) => {}
+        }
         self.in_time("bring the tables up to date", async {
             on_pool!(self, pool => {
                 let mut tx = pool.begin_with(self.begin_writing()).await?;
@@ -49,6 +55,20 @@ impl Database {
                 }
                 tx.commit().await?;
                 Ok(())
+            })
+        })
+        .await
+    }
+
+    /// The version of the tables. Only reads: a database that takes no writes at the moment (a standby, a full disk, an
+    /// account that may not) still has rules to start with.
+    async fn version(&self) -> Result<i64, DatabaseError> {
+        self.in_time("read the version of the tables", async {
+            on_pool!(self, pool => {
+                let (version,) = sqlx::query_as("SELECT COALESCE(MAX(version), 0) FROM tollgate_schema")
+                    .fetch_one(pool)
+                    .await?;
+                Ok(version)
             })
         })
         .await

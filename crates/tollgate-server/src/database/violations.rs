@@ -44,6 +44,8 @@ pub struct ViolationRow {
 /// Which violations to show; the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViolationFilter {
+    /// Of this scope alone.
+    pub scope: Option<String>,
     /// Of this client alone.
     pub client: Option<String>,
     /// From this address alone.
@@ -110,6 +112,9 @@ impl Database {
                 // One statement per shape of the question, so that each finds its index.
                 let mut query = QueryBuilder::new("SELECT * FROM violations WHERE at_us >= ");
                 query.push_bind(filter.since_us.unwrap_or(i64::MIN));
+                if let Some(scope) = &filter.scope {
+                    query.push(" AND scope = ").push_bind(scope);
+                }
                 if let Some(client) = &filter.client {
                     query.push(" AND client = ").push_bind(client);
                 }

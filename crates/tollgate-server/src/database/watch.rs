@@ -1,8 +1,9 @@
 //! Tells when to look again.
 //!
 //! The truth is the generation number, and only that: PostgreSQL's notifications merely say when to read it, and it is
-//! read from time to time anyway. So a message that is lost, a connection that is cut or a database that comes back as
-//! somebody else's backup cost time, and nothing is missed. A database that is gone changes nothing.
+//! read from time to time anyway. So a message that is lost or a connection that is cut costs time, and nothing is missed.
+//! A database that is gone changes nothing. One that comes back from a backup is noticed if its number is another by then;
+//! if just as many changes were made since, it is not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -39,8 +40,23 @@ pub struct WatchStats {
 #[derive(Debug)]
 pub struct Watch {
     numbers: watch::Receiver<i64>,
-    counted: Arc<Counted>,
+    counted: WatchCounts,
     task: JoinHandle<()>,
+}
+
+/// What a watch counts, for others to look at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WatchCounts(Arc<Counted>);
+
+impl WatchCounts {
+    pub(crate) fn stats(&self) -> WatchStats {
+        WatchStats {
+            looks: self.0.looks.load(Relaxed),
+            changes: self.0.changes.load(Relaxed),
+            failures: self.0.failures.load(Relaxed),
+            deaf: self.0.deaf.load(Relaxed),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -68,8 +84,8 @@ impl Database {
         };
         let poll = config.poll.unwrap_or(usual).clamp(SHORTEST, LONGEST);
         let (sender, numbers) = watch::channel(known);
-        let counted = Arc::new(Counted::default());
-        let watching = watch_database(self.clone(), poll, sender, Arc::clone(&counted));
+        let counted = WatchCounts::default();
+        let watching = watch_database(self.clone(), poll, sender, Arc::clone(&counted.0));
         Watch {
             numbers,
             counted,
@@ -91,12 +107,12 @@ impl Watch {
     /// What was seen so far.
     #[must_use]
     pub fn stats(&self) -> WatchStats {
-        WatchStats {
-            looks: self.counted.looks.load(Relaxed),
-            changes: self.counted.changes.load(Relaxed),
-            failures: self.counted.failures.load(Relaxed),
-            deaf: self.counted.deaf.load(Relaxed),
-        }
+        self.counted.stats()
+    }
+
+    /// The same for as long as somebody wants to look.
+    pub(crate) fn counts(&self) -> WatchCounts {
+        self.counted.clone()
     }
 }
 
@@ -119,7 +135,7 @@ async fn watch_database(
         Pool::Postgres(pool) => {
             tokio::select! {
                 () = looking => {}
-                () = listen(pool, &heard, &counted) => {}
+                () = listen(&database, pool, &heard, &counted) => {}
             }
         }
     }
@@ -133,7 +149,10 @@ async fn look(
     sender: &watch::Sender<i64>,
     counted: &Counted,
 ) {
-    let mut health = Health::default();
+    let mut health = Health::of(
+        "cannot look for changes of the rules: those in force stay",
+        "looking for changes of the rules again",
+    );
     loop {
         match database.generation_number().await {
             Ok(number) => {
@@ -154,36 +173,53 @@ async fn look(
 }
 
 /// Says so once when it goes, and once when it comes back.
-#[derive(Default)]
 struct Health {
     ill: bool,
+    when_ill: &'static str,
+    when_well: &'static str,
 }
 
 impl Health {
+    fn of(when_ill: &'static str, when_well: &'static str) -> Self {
+        Self {
+            ill: false,
+            when_ill,
+            when_well,
+        }
+    }
+
     fn is_ill(&mut self, error: &DatabaseError) {
         if !std::mem::replace(&mut self.ill, true) {
-            tracing::warn!(%error, "cannot look for changes of the rules: those in force stay");
+            tracing::warn!(%error, "{}", self.when_ill);
         }
     }
 
     fn is_well(&mut self) {
         if std::mem::take(&mut self.ill) {
-            tracing::info!("looking for changes of the rules again");
+            tracing::info!("{}", self.when_well);
         }
     }
 }
 
 /// Wakes whoever reads the number, at every notification and whenever one may have been missed.
-async fn listen(pool: &PgPool, heard: &Notify, counted: &Counted) {
+async fn listen(database: &Database, pool: &PgPool, heard: &Notify, counted: &Counted) {
     let mut pause = FIRST_PAUSE;
+    let mut health = Health::of(
+        "the database does not tell of changes of the rules: they are found by looking, and so later",
+        "the database tells of changes of the rules again",
+    );
     loop {
-        if let Ok(mut listener) = listener(pool).await {
-            pause = FIRST_PAUSE;
-            heard.notify_one();
-            // None: the connection broke. It is made anew below, so that there is one way to begin.
-            while let Ok(Some(_)) = listener.try_recv().await {
+        match listener(pool).await {
+            Ok(mut listener) => {
+                pause = FIRST_PAUSE;
+                health.is_well();
                 heard.notify_one();
+                // None: the connection broke. It is made anew below, so that there is one way to begin.
+                while let Ok(Some(_)) = listener.try_recv().await {
+                    heard.notify_one();
+                }
             }
+            Err(error) => health.is_ill(&database.address.failed("listen for changes", &error)),
         }
         counted.deaf.fetch_add(1, Relaxed);
         heard.notify_one();

@@ -48,14 +48,24 @@ pub(super) fn write(file: &Path, scope: &str, loaded: &Loaded) -> io::Result<()>
         clients: loaded.clients.clone(),
     };
     let beside = beside(file);
+    // One that an earlier run left, or that somebody put there to read along or to have us write elsewhere.
+    if let Err(error) = fs::remove_file(&beside)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut out = options.open(&beside)?;
-    out.write_all(&serde_json::to_vec(&kept)?)?;
-    out.sync_all()?;
-    fs::rename(&beside, file)
+    let write = || {
+        let mut out = options.open(&beside)?;
+        out.write_all(&serde_json::to_vec(&kept)?)?;
+        out.sync_all()?;
+        fs::rename(&beside, file)
+    };
+    // On a disk that is full, nothing of it may stay.
+    write().inspect_err(|_| drop(fs::remove_file(&beside)))
 }
 
 fn beside(file: &Path) -> PathBuf {
@@ -69,6 +79,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_or_link_that_somebody_put_there_is_not_written_to() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rules.cache");
+        let precious = folder.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        std::os::unix::fs::symlink(&precious, beside(&file)).unwrap();
+        write(&file, "default", &Loaded::default()).unwrap();
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+        assert!(!fs::symlink_metadata(&file).unwrap().is_symlink());
+
+        fs::write(beside(&file), "").unwrap();
+        fs::set_permissions(beside(&file), fs::Permissions::from_mode(0o666)).unwrap();
+        write(&file, "default", &Loaded::default()).unwrap();
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
 
     #[test]
     fn what_was_kept_is_read_again_and_nothing_else_is() {

@@ -1,22 +1,26 @@
 //! Follows the file and the database, and puts the next policy in force.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 use tollgate_tower::policy::Policy;
 
 use super::file::FileSign;
+use super::source::{FROM_DATABASE, compile, keep, open, watch};
 use super::{LiveConfig, Shared, StartError, cache};
 use crate::config::{Config, ConfigFile, RulesFrom};
-use crate::database::{Database, DatabaseError, Loaded, Watch};
-use crate::document::Node;
+use crate::database::{Database, Loaded, Watch};
 
 /// An editor may write in several steps: nobody reads in between.
 const SETTLE: Duration = Duration::from_millis(20);
+
+/// The shortest time between two looks.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 pub(super) struct Keeper {
     live: LiveConfig,
@@ -26,10 +30,22 @@ pub(super) struct Keeper {
     file: ConfigFile,
     /// Why the file could not be read, while it cannot.
     unreadable: Option<String>,
+    /// The one that the program was started with, which its doors and connections are made of.
+    started: Arc<Config>,
     /// The last good one.
     config: Arc<Config>,
+    /// Right by itself, and not in force yet.
+    next: Option<NextConfig>,
     /// If the rules are there.
     database: Option<Followed>,
+}
+
+/// A configuration that is right by itself.
+#[derive(Clone)]
+struct NextConfig {
+    config: Arc<Config>,
+    /// What changes at the next start only.
+    waiting: String,
 }
 
 /// The database that has the rules.
@@ -40,11 +56,12 @@ struct Followed {
     is_behind: bool,
     /// The last good ones.
     loaded: Loaded,
+    /// What it has now, while that is wrong together with the file: that may change.
+    next: Option<Loaded>,
 }
 
 /// Where a policy comes from, for the log.
 const FROM_FILE: &str = "the configuration file";
-const FROM_DATABASE: &str = "the database";
 const FROM_CACHE: &str = "the cache";
 
 impl Keeper {
@@ -58,7 +75,7 @@ impl Keeper {
         let (policy, database, from) = match config.rules_from {
             RulesFrom::File => (first_policy(&config, None).await?, None, FROM_FILE),
             RulesFrom::Database => {
-                let (policy, followed, from) = first_of_database(&config).await?;
+                let (policy, followed, from) = first_of_database(&live, &config).await?;
                 (policy, Some(followed), from)
             }
         };
@@ -69,6 +86,7 @@ impl Keeper {
             refused: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             from_cache: AtomicU64::new(u64::from(from == FROM_CACHE)),
+            watched: OnceLock::new(),
             again: Notify::new(),
         });
         let keeper = Self {
@@ -77,21 +95,25 @@ impl Keeper {
             sign,
             file,
             unreadable: None,
+            started: Arc::clone(&config),
             config: Arc::clone(&config),
+            next: None,
             database,
         };
+        keeper.count_looks();
         Ok((keeper, shared, config))
     }
 
     pub(super) async fn run(mut self) {
-        let mut looks = tokio::time::interval(self.live.look_every);
+        let mut looks = tokio::time::interval(self.live.look_every.max(SHORTEST));
+        // On its own time: a folder in which much is written must not put it off for ever.
+        let mut retries = tokio::time::interval(self.live.retry_after.max(SHORTEST));
+        for ticks in [&mut looks, &mut retries] {
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
         loop {
-            let retry_after = match &self.database {
-                Some(followed) if followed.is_behind || followed.open.is_none() => {
-                    self.live.retry_after
-                }
-                _ => Duration::MAX,
-            };
+            let is_away = (self.database.as_ref())
+                .is_some_and(|followed| followed.is_behind || followed.open.is_none());
             tokio::select! {
                 () = self.sign.heard.notified() => {
                     tokio::time::sleep(SETTLE).await;
@@ -99,7 +121,7 @@ impl Keeper {
                 }
                 _ = looks.tick() => self.look_at_file().await,
                 () = changed(&mut self.database) => self.look_at_database().await,
-                () = tokio::time::sleep(retry_after) => self.look_at_database().await,
+                _ = retries.tick(), if is_away => self.look_at_database().await,
                 () = self.shared.again.notified() => {
                     self.look_at_file().await;
                     self.look_at_database().await;
@@ -120,13 +142,16 @@ impl Keeper {
                 return;
             }
         };
-        self.unreadable = None;
+        if self.unreadable.take().is_some() {
+            tracing::info!("{} can be read again", file.name());
+        }
         if file == self.file {
             return;
         }
         self.file = file;
-        let config = match self.file.parse() {
-            Ok(config) => Arc::new(config),
+        self.next = None;
+        let mut config = match self.file.parse() {
+            Ok(config) => config,
             Err(problems) => return self.refuse(FROM_FILE, &problems),
         };
         if config.rules_from != self.config.rules_from {
@@ -135,13 +160,58 @@ impl Keeper {
                 "where the rules come from (rules_from) changes at the next start only",
             );
         }
-        let loaded = self.database.as_ref().map(|followed| &followed.loaded);
-        match compile(&config, loaded).await {
-            Ok(policy) => {
-                self.config = config;
-                self.put(policy, FROM_FILE);
+        let waiting = self.started.waiting_for_a_start(&config).join(", ");
+        // The rules stay those of the database, scope and cache that are followed.
+        config.database.clone_from(&self.started.database);
+        let config = Arc::new(config);
+        self.next = Some(NextConfig { config, waiting });
+        self.adopt(FROM_FILE).await;
+    }
+
+    /// Puts in force what is new, all of it together; or else what came last, with the last good of the rest. What is wrong stays in mind: it
+    /// may be right with what comes.
+    async fn adopt(&mut self, from: &str) {
+        let file = self.next.clone();
+        let rows = (self.database.as_ref()).and_then(|followed| followed.next.clone());
+        let is_one = file.is_none() || rows.is_none();
+        let alone = match from {
+            FROM_FILE => (file.clone(), None),
+            _ => (None, rows.clone()),
+        };
+        let mut problems = String::new();
+        for (file, rows) in [Some((file, rows)), Some(alone).filter(|_| !is_one)]
+            .into_iter()
+            .flatten()
+        {
+            let config = file.as_ref().map_or(&self.config, |next| &next.config);
+            let in_force = self.database.as_ref().map(|followed| &followed.loaded);
+            match compile(config, rows.as_ref().or(in_force)).await {
+                Ok(policy) => {
+                    self.put(policy, from);
+                    return self.settle(file, rows).await;
+                }
+                Err(why) => problems = why,
             }
-            Err(problems) => self.refuse(FROM_FILE, &problems),
+        }
+        self.refuse(from, &problems);
+    }
+
+    /// These are in force now.
+    async fn settle(&mut self, file: Option<NextConfig>, rows: Option<Loaded>) {
+        if let Some(NextConfig { config, waiting }) = file {
+            self.next = None;
+            self.config = config;
+            if !waiting.is_empty() {
+                tracing::warn!("what changed in {waiting} counts at the next start only");
+            }
+        }
+        if let (Some(rows), Some(followed)) = (rows, &mut self.database) {
+            followed.next = None;
+            followed.loaded = rows;
+            self.shared.from_cache.store(0, Relaxed);
+            if self.live.keep_cache {
+                keep(&self.config, &followed.loaded).await;
+            }
         }
     }
 
@@ -168,34 +238,38 @@ impl Keeper {
             Ok(loaded) => loaded,
             Err(error) => {
                 self.shared.failures.fetch_add(1, Relaxed);
-                // Once; the watch says when it is back.
+                // Once, until it can be read again.
                 if was_open && !std::mem::replace(&mut followed.is_behind, true) {
                     tracing::warn!(%error, "the rules have changed and cannot be read: those in force stay");
                 }
                 return;
             }
         };
-        followed.is_behind = false;
-        let is_same =
-            (&loaded.rules, &loaded.clients) == (&followed.loaded.rules, &followed.loaded.clients);
+        if std::mem::take(&mut followed.is_behind) {
+            tracing::info!("the rules can be read from the database again");
+        }
+        self.count_looks();
+        let Some(followed) = &mut self.database else {
+            return;
+        };
+        let is_same = loaded.says_the_same(Some(&followed.loaded));
         if is_same && self.shared.from_cache.load(Relaxed) == 0 {
+            followed.next = None;
             return;
         }
-        match compile(&self.config, Some(&loaded)).await {
-            Ok(policy) => {
-                followed.loaded = loaded;
-                self.shared.from_cache.store(0, Relaxed);
-                self.put(policy, FROM_DATABASE);
-                self.keep().await;
-            }
-            Err(problems) => self.refuse(FROM_DATABASE, &problems),
+        // It was refused already: changes of other scopes are heard of as well.
+        if loaded.says_the_same(followed.next.as_ref()) {
+            return;
         }
+        followed.next = Some(loaded);
+        self.adopt(FROM_DATABASE).await;
     }
 
-    /// Writes the cache, if there is to be one.
-    async fn keep(&self) {
-        if let Some(followed) = &self.database {
-            keep(&self.config, &followed.loaded).await;
+    /// Lets others see what the watch counts, once there is one.
+    fn count_looks(&self) {
+        let followed = self.database.as_ref();
+        if let Some((_, watch)) = followed.and_then(|followed| followed.open.as_ref()) {
+            self.shared.watched.get_or_init(|| watch.counts());
         }
     }
 
@@ -247,6 +321,7 @@ async fn first_policy(config: &Arc<Config>, loaded: Option<&Loaded>) -> Result<P
 
 /// From the database, or else from the cache.
 async fn first_of_database(
+    live: &LiveConfig,
     config: &Arc<Config>,
 ) -> Result<(Policy, Followed, &'static str), StartError> {
     let failed = match open(config).await {
@@ -254,12 +329,15 @@ async fn first_of_database(
             let number = loaded.generation_number;
             match compile(config, Some(&loaded)).await {
                 Ok(policy) => {
-                    keep(config, &loaded).await;
+                    if live.keep_cache {
+                        keep(config, &loaded).await;
+                    }
                     let watch = watch(config, &database, number);
                     let followed = Followed {
                         open: Some((database, watch)),
                         is_behind: false,
                         loaded,
+                        next: None,
                     };
                     return Ok((policy, followed, FROM_DATABASE));
                 }
@@ -289,6 +367,7 @@ async fn first_of_database(
                 open: None,
                 is_behind: false,
                 loaded,
+                next: None,
             };
             Ok((policy, followed, FROM_CACHE))
         }
@@ -303,57 +382,5 @@ fn with_cache(failed: StartError, file: PathBuf, why: String) -> StartError {
             cache: Some((file, why)),
         },
         other => other,
-    }
-}
-
-async fn open(config: &Config) -> Result<(Database, Loaded), DatabaseError> {
-    let Some(settings) = &config.database else {
-        return Err(DatabaseError::Url {
-            database: "none".to_owned(),
-            why: "no database is configured".to_owned(),
-        });
-    };
-    let database = Database::open(settings.url.expose()).await?;
-    let loaded = database.load(settings.scope.as_str()).await?;
-    Ok((database, loaded))
-}
-
-fn watch(config: &Config, database: &Database, known: i64) -> Watch {
-    let watch = config.database.as_ref().map(|settings| settings.watch);
-    database.watch(known, watch.unwrap_or_default())
-}
-
-async fn keep(config: &Config, loaded: &Loaded) {
-    let Some(settings) = &config.database else {
-        return;
-    };
-    let Some(file) = settings.cache.clone() else {
-        return;
-    };
-    let (scope, loaded) = (settings.scope, loaded.clone());
-    let written =
-        tokio::task::spawn_blocking(move || (cache::write(&file, scope.as_str(), &loaded), file));
-    if let Ok((Err(error), file)) = written.await {
-        tracing::warn!(%error, "cannot keep the rules in the cache {}", file.display());
-    }
-}
-
-/// Makes a policy of what the file and the database say, apart from those who decide meanwhile.
-async fn compile(config: &Arc<Config>, loaded: Option<&Loaded>) -> Result<Policy, String> {
-    let (config, loaded) = (Arc::clone(config), loaded.cloned());
-    let compiled = tokio::task::spawn_blocking(move || {
-        let Some(loaded) = loaded else {
-            return Ok(config.policy.policy());
-        };
-        let [rules, clients] = [&loaded.rules, &loaded.clients]
-            .map(|documents| documents.iter().map(Node::from_json).collect::<Vec<_>>());
-        match config.policy.with_documents(&rules, &clients) {
-            Ok(policy) => Ok(policy.policy()),
-            Err(problems) => Err(problems.render(FROM_DATABASE, "")),
-        }
-    });
-    match compiled.await {
-        Ok(compiled) => compiled,
-        Err(error) => Err(format!("the rules could not be compiled: {error}")),
     }
 }

@@ -18,6 +18,7 @@ on_both!(
     a_batch_that_is_sent_twice_counts_once,
     more_buckets_than_there_is_room_for_are_counted_as_lost,
     what_is_noted_after_the_end_is_lost_and_counted,
+    a_row_that_the_database_does_not_take_takes_no_others_along,
 );
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -337,6 +338,31 @@ async fn more_buckets_than_there_is_room_for_are_counted_as_lost(place: Place) {
     assert!(trail.stats().held <= 160, "{:?}", trail.stats());
     assert_eq!(trail.lost() + trail.stats().held as u64, 10_000);
     assert_adds_up(trail.close(PATIENCE).await, &database).await;
+}
+
+/// As where the database has an encoding of its own, or somebody added a condition to the table.
+async fn a_row_that_the_database_does_not_take_takes_no_others_along(place: Place) {
+    let database = place.open().await;
+    place
+        .tell(match place.server {
+            None => {
+                "CREATE TRIGGER picky BEFORE INSERT ON violations WHEN NEW.client LIKE 'evil%'
+                 BEGIN SELECT RAISE(ABORT, 'no'); END"
+            }
+            Some(_) => "ALTER TABLE violations ADD CHECK (client NOT LIKE 'evil%')",
+        })
+        .await;
+    let trail = Trail::start(database.clone(), at_the_end());
+    for i in 0..300 {
+        let client = match i {
+            70 | 200 => format!("evil{i}"),
+            _ => format!("good{i}"),
+        };
+        trail.note(&violation(&[("client", &client)], moment(0)));
+    }
+    let stats = trail.close(PATIENCE).await;
+    assert_eq!((stats.written, stats.lost), (298, 2));
+    assert_adds_up(stats, &database).await;
 }
 
 async fn what_is_noted_after_the_end_is_lost_and_counted(place: Place) {

@@ -201,7 +201,7 @@ fn a_rule_is_made_changed_put_to_sleep_and_removed() {
     );
     let table = operator.text(&["rules", "list"]);
     assert!(
-        table.contains("10/s burst 50  client, route  shadow  no"),
+        table.contains("10/s burst 50  client, route  inactive  2"),
         "{table}"
     );
 
@@ -279,12 +279,14 @@ fn a_database_that_is_not_there_is_said_without_its_password() {
 #[test]
 fn violations_are_shown_as_a_table_and_as_json() {
     let operator = Operator::at(Place::sqlite());
-    assert_eq!(operator.text(&["violations"]), "no violations\n");
+    let error = operator.refusal(1, &["violations"]);
+    assert!(error.contains("there is no such file"), "{error}");
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap();
     let row = |at_us: i64, client: &str| ViolationRow {
         at_us,
+        scope: "default".into(),
         rule: "charges".into(),
         client: Some(client.into()),
         ip: Some("192.0.2.1".into()),
@@ -299,6 +301,13 @@ fn violations_are_shown_as_a_table_and_as_json() {
         (1, row(now_us - 60_000_000, "ann")),
         (2, row(1_800_000_000_000_250, "bob")),
         (3, row(0, "old")),
+        (
+            4,
+            ViolationRow {
+                scope: "eu".into(),
+                ..row(now_us, "eve")
+            },
+        ),
     ];
     block_on(async {
         let database = Database::open(&operator.place.url).await.unwrap();
@@ -306,9 +315,17 @@ fn violations_are_shown_as_a_table_and_as_json() {
     });
     let table = operator.text(&["violations", "--client", "bob"]);
     assert!(table.starts_with("first (UTC)  "), "{table}");
-    assert!(table.contains("2027-01-15T08:00:00.000250Z  1000   charges  bob     192.0.2.1  POST /v1/charges/{*rest}"), "{table}");
+    assert!(
+        table.contains(
+            "2027-01-15 08:00:00  1000   charges  bob     192.0.2.1  POST /v1/charges/{*rest}"
+        ),
+        "{table}"
+    );
     let lines = |args: &[&str]| operator.text(args).lines().count();
     assert_eq!(lines(&["violations", "--json"]), 3);
+    assert_eq!(lines(&["violations", "--json", "--scope", "eu"]), 1);
+    let widest = table.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(100), "{table}");
     assert_eq!(lines(&["violations", "--json", "--since", "1h"]), 2);
     assert_eq!(
         lines(&[

@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, Uri};
 use serde_json::json;
 use tempfile::TempDir;
 use tollgate::{Limiter, LocalLimiter};
-use tollgate_server::database::Database;
+use tollgate_server::database::{Database, Import};
 use tollgate_server::door::Door;
 use tollgate_server::live::{Live, LiveConfig, LiveStats, StartError};
 use tollgate_tower::policy::Head;
@@ -128,6 +128,29 @@ fn a_changed_file_is_in_force_at_once_and_a_wrong_one_never() {
     });
 }
 
+#[test]
+fn a_database_file_that_is_not_there_is_said_and_not_made() {
+    block_on(async {
+        let place = Place::sqlite();
+        let folder = Folder::new(&in_database(&place.url, None));
+        let error = Live::start(folder.live()).await.unwrap_err().to_string();
+        assert!(error.contains("there is no such file"), "{error}");
+        assert!(!sqlite_file(&place).exists());
+    });
+}
+
+#[test]
+fn where_rules_come_from_changes_at_the_next_start_only() {
+    block_on(async {
+        let place = Place::sqlite();
+        let folder = Folder::new(&with_burst(10));
+        let live = folder.start().await;
+        folder.put(&in_database(&place.url, None));
+        wait_until(&live, "refused", |stats, _| stats.refused == 1).await;
+        assert_eq!((burst(&live), live.stats().generation), (10, 1));
+    });
+}
+
 #[cfg(unix)]
 #[test]
 fn a_file_that_is_a_link_into_another_folder_is_followed() {
@@ -199,6 +222,12 @@ fn take_away(place: &mut Place) {
         Some(server) => server.kill(),
         None => {
             let file = sqlite_file(place);
+            // Whoever had it open takes the log along, and nobody else's, if they are gone before.
+            let patience = Instant::now() + PATIENCE;
+            while file.with_extension("db-wal").exists() {
+                assert!(Instant::now() < patience, "somebody still has it open");
+                std::thread::sleep(Duration::from_millis(5));
+            }
             fs::rename(&file, file.with_extension("away")).unwrap();
             fs::create_dir(file).unwrap();
         }
@@ -223,8 +252,41 @@ fn sqlite_file(place: &Place) -> PathBuf {
 on_both!(
     a_change_in_the_database_is_in_force_within_a_second,
     a_wrong_rule_in_the_database_is_refused,
+    what_is_wrong_only_together_is_in_force_once_it_is_right_together,
+    another_scope_is_for_the_next_start,
     a_start_without_the_database_goes_on_with_the_cache,
+    a_start_with_wrong_rules_in_the_database_goes_on_with_the_cache,
+    a_change_of_clients_alone_is_in_force_too,
 );
+
+async fn a_start_with_wrong_rules_in_the_database_goes_on_with_the_cache(place: Place) {
+    let database = place.open().await;
+    set_burst(&database, 10).await;
+    let folder = Folder::new("");
+    let cache = folder.0.path().join("rules.cache");
+    folder.put(&in_database(&place.url, Some(&cache)));
+    drop(folder.start().await);
+    let wrong = json!({ "id": "wrong", "per": ["planet"], "limit": "1/h burst 5" });
+    database.set_rule("default", &wrong).await.unwrap();
+    let live = folder.start().await;
+    assert_eq!((live.stats().from_cache, burst(&live)), (true, 10));
+    wait_until(&live, "refused", |stats, _| stats.refused == 1).await;
+    let removed = database.remove_rule("default", "wrong", None).await;
+    removed.unwrap();
+    wait_until(&live, "right again", |stats, _| !stats.from_cache).await;
+}
+
+async fn a_change_of_clients_alone_is_in_force_too(place: Place) {
+    let database = place.open().await;
+    set_burst(&database, 10).await;
+    let folder = Folder::new(&in_database(&place.url, None));
+    let live = folder.start().await;
+    let clients = [json!({ "id": "merchant_123", "plan": "pro" })];
+    let imported = database.import("default", &[], &clients, Import::default());
+    imported.await.unwrap();
+    wait_until(&live, "the client", |stats, _| stats.generation == 2).await;
+    assert_eq!(live.policy().clients().len(), 1);
+}
 
 async fn a_change_in_the_database_is_in_force_within_a_second(place: Place) {
     let database = place.open().await;
@@ -268,6 +330,72 @@ async fn a_wrong_rule_in_the_database_is_refused(place: Place) {
     wait_until(&live, "good again", |_, burst| burst == 20).await;
 }
 
+/// A file that finds clients by this header.
+fn naming_by(header: &str, url: &str) -> String {
+    format!(
+        "{}identity: {{ client: [\"header:{header}\", ip], trusted_proxies: [127.0.0.0/8] }}\n",
+        in_database(url, None)
+    )
+}
+
+async fn set_client(database: &Database, id: &str) {
+    let rule = json!({ "id": "everyone", "per": [], "limit": "1/h burst 10" });
+    let client = json!({ "id": id });
+    database
+        .replace_all("default", &[rule], &[client])
+        .await
+        .unwrap();
+}
+
+async fn what_is_wrong_only_together_is_in_force_once_it_is_right_together(place: Place) {
+    let has = |live: &Live, id: &str| live.policy().clients().contains(id);
+    let database = place.open().await;
+    set_client(&database, "b:1").await;
+    let folder = Folder::new(&naming_by("A", &place.url));
+    let live = folder.start().await;
+    assert!(has(&live, "b:1"));
+
+    // A client that looks as if the header had named it; then the header goes.
+    set_client(&database, "a:1").await;
+    wait_until(&live, "refused", |stats, _| stats.refused == 1).await;
+    assert!(!has(&live, "a:1"));
+    folder.put(&naming_by("C", &place.url));
+    wait_until(&live, "the file helps", |stats, _| stats.generation == 2).await;
+    assert!(has(&live, "a:1"));
+
+    // The other way round: the header comes before the client goes.
+    folder.put(&naming_by("A", &place.url));
+    wait_until(&live, "refused", |stats, _| stats.refused == 2).await;
+    set_client(&database, "d:1").await;
+    wait_until(&live, "the database helps", |stats, _| {
+        stats.generation == 3
+    })
+    .await;
+    assert!(has(&live, "d:1"));
+    let named_by = live.policy().identity().explain(
+        [127, 0, 0, 1].into(),
+        &HeaderMap::from_iter([(
+            http::HeaderName::from_static("a"),
+            http::HeaderValue::from_static("7"),
+        )]),
+        live.policy().clients(),
+    );
+    assert_eq!(named_by.caller.client(), Some("a:7"));
+}
+
+async fn another_scope_is_for_the_next_start(place: Place) {
+    let database = place.open().await;
+    set_burst(&database, 10).await;
+    let folder = Folder::new(&in_database(&place.url, None));
+    let live = folder.start().await;
+    let other = in_database(&place.url, None).replace("poll", "scope: other, poll");
+    folder.put(&other);
+    wait_until(&live, "the file", |stats, _| stats.generation == 2).await;
+    // What comes later is still of the scope that is followed.
+    set_burst(&database, 20).await;
+    wait_until(&live, "changed", |_, burst| burst == 20).await;
+}
+
 async fn a_start_without_the_database_goes_on_with_the_cache(mut place: Place) {
     let folder = Folder::new("");
     let cache = folder.0.path().join("rules.cache");
@@ -275,10 +403,17 @@ async fn a_start_without_the_database_goes_on_with_the_cache(mut place: Place) {
     folder.put(&with_cache);
     {
         let database = place.open().await;
+        set_burst(&database, 5).await;
+        let live = folder.start().await;
+        // What comes in force later is kept as well.
         set_burst(&database, 10).await;
+        wait_until(&live, "the cache is of now", |_, burst| {
+            let kept = fs::read_to_string(&cache).unwrap();
+            burst == 10 && kept.contains("\"burst\":10")
+        })
+        .await;
         database.close().await;
     }
-    drop(folder.start().await);
     take_away(&mut place);
 
     folder.put(&in_database(&place.url, None));
@@ -360,5 +495,37 @@ fn a_database_that_dies_under_load_changes_nothing_until_it_is_back() {
             .into_iter()
             .for_each(|thread| thread.join().unwrap());
         assert_eq!(live.stats().refused, 0);
+    });
+}
+
+#[test]
+fn a_database_that_is_away_is_asked_again_though_the_folder_is_never_quiet() {
+    block_on(async {
+        let mut server = PostgresServer::start();
+        let database = Database::open(&server.url()).await.unwrap();
+        set_burst(&database, 10).await;
+        let folder = Folder::new("");
+        let cache = folder.0.path().join("rules.cache");
+        folder.put(&in_database(&server.url(), Some(&cache)));
+        drop(folder.start().await);
+        server.kill();
+        let retry_after = Duration::from_millis(500);
+        let live = LiveConfig {
+            retry_after,
+            ..folder.live()
+        };
+        let live = Live::start(live).await.unwrap().0;
+        assert!(live.stats().from_cache);
+        server.start_again();
+        // As a log beside the file does.
+        let log = folder.0.path().join("log");
+        let noise = tokio::spawn(async move {
+            loop {
+                fs::write(&log, "line").unwrap();
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        wait_until(&live, "back", |stats, _| !stats.from_cache).await;
+        noise.abort();
     });
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::request::Parts;
 use http::{Extensions, Method, Response};
-use tollgate::{Decision, Limiter, Met, PathError, Request};
+use tollgate::{Decision, Limiter, PathError, Request};
 
 use super::ask::Ask;
 use super::deadline;
@@ -160,17 +160,15 @@ impl Gate {
         Some(Admission::Go(parts, Decided::new(charged.decision)))
     }
 
-    /// Gives back what was taken. The engine does so by the limiter's own rules: where those say something else than the policy
-    /// did, nothing is given back, as it could come from the wrong bucket.
+    /// Gives back what was taken, by the rules that took it.
     pub(super) async fn refund(&self, parts: &Parts, charged: Box<Charged>) {
-        let held = self.limiter.rules();
-        let Ok(target) = Target::of(charged.policy.rules(), &head(parts)) else {
+        let rules = charged.policy.rules();
+        let Ok(target) = Target::of(rules, &head(parts)) else {
             return;
         };
         let request = charged.who.asks_for(&target, charged.cost);
-        if say_the_same(&held.meet(&request), &charged.policy.rules().meet(&request)) {
-            self.limiter.refund(&request, charged.decision).await;
-        }
+        let met = rules.meet(&request);
+        self.limiter.refund_on(&met, charged.decision).await;
     }
 
     fn who(&self, policy: &Policy, parts: &Parts) -> Who {
@@ -204,10 +202,6 @@ fn head(parts: &Parts) -> Head<'_> {
         uri: &parts.uri,
         headers: &parts.headers,
     }
-}
-
-fn say_the_same(one: &Met<'_>, other: &Met<'_>) -> bool {
-    one.rules() == other.rules() && one.cost() == other.cost() && one.route() == other.route()
 }
 
 impl fmt::Debug for Gate {

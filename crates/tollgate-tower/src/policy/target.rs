@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::header::HOST;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use tollgate::{Name, Path, PathError, Request, RuleSet};
 
 use super::Head;
@@ -11,7 +11,7 @@ use super::Head;
 /// What attributes are called that are headers.
 const HEADER: &str = "header:";
 
-/// Longer values of a header are as if it were not there.
+/// So many bytes of a header's value are looked at; longer ones that begin alike are one.
 const LONGEST_VALUE: usize = 1_024;
 
 /// Method, host, path, and the headers that rules look at.
@@ -57,18 +57,28 @@ fn host<'a>(head: &Head<'a>) -> Option<&'a str> {
     head.uri.host().or_else(named)
 }
 
-/// What a header says; said in several lines, they are one list.
+/// What a header says; said in several lines, they are one list. A header that is there is there, whatever it says: what is no text
+/// is made text, and what is long is cut and marked, so that it is none of the values that rules name.
 fn header_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, str>> {
     let mut lines = headers.get_all(name).iter();
-    let first = lines.next()?.to_str().ok()?;
-    let mut value = Cow::Borrowed(first);
+    let mut value = text_of(lines.next()?);
     for line in lines {
+        if value.len() > LONGEST_VALUE {
+            break;
+        }
         let value = value.to_mut();
         value.push_str(", ");
-        value.push_str(line.to_str().ok()?);
-        if value.len() > LONGEST_VALUE {
-            return None;
-        }
+        value.push_str(&text_of(line));
     }
-    (value.len() <= LONGEST_VALUE).then_some(value)
+    if value.len() > LONGEST_VALUE {
+        let value = value.to_mut();
+        value.truncate(value.floor_char_boundary(LONGEST_VALUE));
+        value.push('…');
+    }
+    Some(value)
+}
+
+fn text_of(line: &HeaderValue) -> Cow<'_, str> {
+    let bytes = line.as_bytes();
+    String::from_utf8_lossy(bytes.get(..=LONGEST_VALUE).unwrap_or(bytes))
 }

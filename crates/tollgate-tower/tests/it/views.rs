@@ -19,6 +19,7 @@ fn policy() -> Policy {
             .when(Match::new().path("/v1/charges/{id}".parse().unwrap()))
             .per([Dimension::Client, Dimension::Route]),
         rule("eu").when(Match::new().attribute(region(), ["eu"])),
+        rule("cookie").when(Match::new().attribute(Name::new("header:cookie").unwrap(), ["*"])),
         rule("host").when(Match::new().host("api.example.com").unwrap()),
     ])
     .unwrap();
@@ -57,6 +58,16 @@ fn headers_that_rules_look_at_are_seen_and_a_list_is_a_list() {
     assert_eq!(met("/", &[("x-region", b"\xff")]).unwrap(), "");
     assert_eq!(met("/", &[("x-region", &[b'a'; 5_000])]).unwrap(), "");
     assert_eq!(met("/", &[("x_region", b"eu")]).unwrap(), "");
+}
+
+/// A rule for all who send a header is not dodged by a value that is odd.
+#[test]
+fn a_header_is_there_whatever_it_says() {
+    for value in [&b"a=1"[..], b"", b"a=\xff", &[b'a'; 5_000]] {
+        assert_eq!(met("/", &[("cookie", value)]).unwrap(), "cookie");
+        let twice: [(&str, &[u8]); 2] = [("cookie", b"a=1"), ("cookie", value)];
+        assert_eq!(met("/", &twice).unwrap(), "cookie");
+    }
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl LocalLimiter {
             [charge] => self.take_one(charge),
             charges => self.visit_all(charges, true),
         };
-        decision.by(met.generation())
+        decision.by(met.generation(), met.cost())
     }
 
     /// Says what [`decide`](Self::decide) would, and takes nothing.
@@ -115,7 +115,7 @@ impl LocalLimiter {
     /// Says what [`decide_on`](Self::decide_on) would, and takes nothing.
     pub fn peek_on(&self, met: &Met<'_>) -> Decision {
         let decision = self.visit_all(&charges(met), false);
-        decision.by(met.generation())
+        decision.by(met.generation(), met.cost())
     }
 
     /// Says what was used by those whom the request names, and changes nothing: of each rule that counts for one of them or for
@@ -138,7 +138,8 @@ impl LocalLimiter {
     }
 
     /// Gives back what a decision took, as far as it still counts: a caller who has gone frees its place. What took
-    /// nothing (a denial, a peek) gives nothing back, nor does what was taken under a limit that has changed since.
+    /// nothing (a denial, a peek) gives nothing back, nor does what was taken under a limit that has changed since, or by rules of
+    /// another [generation](RuleSet::generation).
     ///
     /// In a leaky bucket those behind keep their times: after a refund, as many may go at one time as were refunded.
     #[expect(
@@ -146,7 +147,19 @@ impl LocalLimiter {
         reason = "so that nothing is given back twice"
     )]
     pub fn refund(&self, request: &Request<'_>, decision: Decision) {
-        self.give_back(&charges(&self.rules.load().meet(request)), &decision);
+        self.give_back(
+            &charges_of(&self.rules.load().meet(request), &decision),
+            &decision,
+        );
+    }
+
+    /// Gives back what [`decide_on`](Self::decide_on) took.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "so that nothing is given back twice"
+    )]
+    pub fn refund_on(&self, met: &Met<'_>, decision: Decision) {
+        self.give_back(&charges_of(met, &decision), &decision);
     }
 
     /// Gives back what an allowed [`check`](Self::check) took.
@@ -212,6 +225,18 @@ pub(super) fn charges<'a>(met: &'a Met<'_>) -> Charges<'a> {
     let mut charges = Charges::new();
     for rule in met.rules() {
         charges.push(charge(rule, met.request()));
+    }
+    charges
+}
+
+/// What a decision may have charged: at its own cost, and nothing if it was by other rules, which may have counted elsewhere.
+pub(super) fn charges_of<'a>(met: &'a Met<'_>, decision: &Decision) -> Charges<'a> {
+    if decision.generation() != met.generation() {
+        return Charges::new();
+    }
+    let mut charges = charges(met);
+    for charge in &mut charges {
+        charge.cost = decision.cost();
     }
     charges
 }

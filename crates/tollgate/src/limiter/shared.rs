@@ -12,7 +12,7 @@ use super::denials::Denials;
 use super::heartbeat::Heartbeat;
 use super::inspection::inspect_store;
 use super::instances::{Count, Instances};
-use super::local::charges;
+use super::local::{charges, charges_of};
 use crate::bucket::Bucket;
 use crate::decision::{Decision, Source, Tier, TierList};
 use crate::limit::Limit;
@@ -133,7 +133,7 @@ impl SharedLimiter {
         let policies: SmallVec<[OnFailure; 4]> =
             met.rules().iter().map(|rule| rule.policy()).collect();
         let decision = self.visit(&charges(met), &policies, charging).await;
-        decision.by(met.generation())
+        decision.by(met.generation(), met.cost())
     }
 
     pub(super) async fn check(&self, charge: &Charge<'_>) -> Decision {
@@ -143,8 +143,11 @@ impl SharedLimiter {
 
     pub(super) async fn refund(&self, request: &Request<'_>, decision: &Decision) {
         let rules = self.rules.load_full();
-        let met = rules.meet(request);
-        self.give_back(&charges(&met), decision).await;
+        self.refund_on(&rules.meet(request), decision).await;
+    }
+
+    pub(super) async fn refund_on(&self, met: &Met<'_>, decision: &Decision) {
+        self.give_back(&charges_of(met, decision), decision).await;
     }
 
     /// What was decided without the store is given back to this process's own buckets.

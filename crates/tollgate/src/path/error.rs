@@ -43,6 +43,11 @@ pub enum PathError {
         /// Where, in bytes of the normalised path.
         at: usize,
     },
+    /// A segment of nothing but what comes behind a `;`: some servers leave it out, and some take it for a name.
+    NoNameBefore {
+        /// Where, in bytes of the normalised path.
+        at: usize,
+    },
     /// A `#`: no path of a request has one.
     Fragment {
         /// Where, in bytes.
@@ -80,6 +85,10 @@ impl fmt::Display for PathError {
             Self::HiddenDots { at } => write!(
                 f,
                 "the path has dots beside a ; or an encoded slash (..; or ..%2F) at byte {at}"
+            ),
+            Self::NoNameBefore { at } => write!(
+                f,
+                "the path has a segment at byte {at} that begins with a ;"
             ),
             Self::Fragment { at } => write!(f, "the path has a # at byte {at}"),
             Self::NotUtf8 => f.write_str("the path is not UTF-8"),

@@ -48,9 +48,13 @@ pub(super) fn normal(raw: &str, encoded_slash: EncodedSlash) -> Result<String, P
                 ends_open = true;
             }
             segment => {
-                let name = segment.split(';').next().unwrap_or_default();
-                if name.split("%2F").any(|part| matches!(part, "." | "..")) {
-                    return Err(PathError::HiddenDots { at: path.len() + 1 });
+                let at = path.len() + 1;
+                if segment.starts_with(';') {
+                    return Err(PathError::NoNameBefore { at });
+                }
+                let mut parts = segment.split(';').flat_map(|part| part.split("%2F"));
+                if parts.any(|part| matches!(part, "." | "..")) {
+                    return Err(PathError::HiddenDots { at });
                 }
                 path.push('/');
                 path.push_str(segment);
@@ -68,6 +72,8 @@ fn decode(raw: &[u8], encoded_slash: EncodedSlash) -> Result<String, PathError> 
     let mut text = String::with_capacity(raw.len());
     let mut bytes = Vec::with_capacity(raw.len());
     let mut at = 0;
+    // Where the last percent sign was that is meant as one.
+    let mut percent_at = 0;
     while let Some(&byte) = raw.get(at) {
         let (meant, len) = match byte {
             b'%' => (
@@ -85,21 +91,32 @@ fn decode(raw: &[u8], encoded_slash: EncodedSlash) -> Result<String, PathError> 
                 EncodedSlash::Reject => return Err(PathError::EncodedSlash { at }),
                 EncodedSlash::Keep => text.push_str("%2F"),
             },
-            b'%' if matches!(hex_pair(raw, at + 3), Some(b'.' | b'/' | b'\\' | 0)) => {
-                return Err(PathError::EncodedTwice { at });
-            }
             b'/' => text.push('/'),
             b';' if !is_encoded => text.push(';'),
             byte if stands_for_itself(byte) => text.push(char::from(byte)),
             byte => push_encoded(&mut text, byte),
         }
+        if meant == b'%' {
+            percent_at = at;
+        }
         bytes.push(meant);
+        // Looked for in what is meant, as the digits may be encoded themselves.
+        if is_encoded_still(&bytes) {
+            return Err(PathError::EncodedTwice { at: percent_at });
+        }
         at += len;
     }
     match std::str::from_utf8(&bytes) {
         Ok(_) => Ok(text),
         Err(_) => Err(PathError::NotUtf8),
     }
+}
+
+/// Whether what was decoded ends in an encoded dot, slash, backslash or NUL.
+fn is_encoded_still(decoded: &[u8]) -> bool {
+    let start = decoded.len().saturating_sub(3);
+    decoded.get(start) == Some(&b'%')
+        && matches!(hex_pair(decoded, start + 1), Some(b'.' | b'/' | b'\\' | 0))
 }
 
 /// A name in a pattern, spelled as it is in a path.

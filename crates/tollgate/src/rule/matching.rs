@@ -42,6 +42,9 @@ pub(crate) struct Attribute {
     pub(crate) values: Vec<Box<str>>,
 }
 
+/// The longest name of a host, in bytes.
+pub(crate) const LONGEST_HOST: usize = 253;
+
 /// The value that stands for any.
 const ANY: &str = "*";
 
@@ -82,7 +85,7 @@ impl Match {
         let name = host.strip_prefix("*.").unwrap_or(host);
         let name = normal_host(name).to_ascii_lowercase();
         let allowed = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
-        if name.is_empty() || name.len() > 253 || !name.chars().all(allowed) {
+        if name.is_empty() || name.len() > LONGEST_HOST || !name.chars().all(allowed) {
             return Err(MatchError::Host(shown(host)));
         }
         self.host = Some(match host.starts_with("*.") {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use tollgate::{Dimension, Limiter, LocalLimiter, Match, Request, Rule, RuleSet};
+use tollgate::{Cost, Dimension, Limiter, LocalLimiter, Match, Request, Rule, RuleSet};
 
 use crate::support::{clock, config, limit, run};
 
@@ -89,4 +89,48 @@ fn what_was_used_stays_used_and_a_decision_says_by_which_generation() {
     let looked = run(limiter.peek_on(&generation(4, 9).meet(&request.cost(0))));
     assert_eq!((looked.generation(), looked.remaining()), (4, Some(5)));
     assert_eq!(limiter.rules().generation(), 11);
+}
+
+/// Rules by which a request of `a` costs so much, counted by these.
+fn costing(cost: u64, per: Dimension) -> RuleSet {
+    let rule = Rule::new("one", limit("1/h burst 20")).unwrap().per([per]);
+    RuleSet::new([rule])
+        .unwrap()
+        .with_costs([Cost::new(Match::new(), cost)])
+}
+
+#[test]
+fn a_refund_gives_back_what_was_taken_whatever_the_rules_say_by_then() {
+    let request = Request::new().client("a").plan("free");
+    let left = |limiter: &LocalLimiter| limiter.peek(&request.clone().cost(0)).remaining();
+    // Dearer by now: no more comes back than was taken.
+    let limiter = LocalLimiter::with(config(&clock()));
+    limiter.set_rules(costing(2, Dimension::Client));
+    let decision = limiter.decide(&request);
+    limiter.decide(&request.clone().cost(15));
+    limiter.set_rules(costing(10, Dimension::Client));
+    assert_eq!(left(&limiter), Some(3));
+    limiter.refund(&request, decision);
+    assert_eq!(left(&limiter), Some(5));
+
+    // Counted by something else by now: nothing was taken there.
+    let limiter = LocalLimiter::with(config(&clock()));
+    limiter.set_rules(costing(2, Dimension::Client).with_generation(1));
+    let decision = limiter.decide(&request);
+    limiter.set_rules(costing(2, Dimension::Plan).with_generation(2));
+    limiter.decide(&request.clone().cost(15));
+    limiter.refund(&request, decision);
+    assert_eq!(left(&limiter), Some(5));
+}
+
+#[test]
+fn what_was_decided_by_rules_kept_elsewhere_can_be_given_back() {
+    let limiter = Limiter::in_memory_with(config(&clock()));
+    let rules = costing(2, Dimension::Client).with_generation(7);
+    let request = Request::new().client("a");
+    let met = rules.meet(&request);
+    let decision = run(limiter.decide_on(&met));
+    assert_eq!(decision.remaining(), Some(18));
+    run(limiter.refund_on(&met, decision));
+    assert_eq!(run(limiter.peek_on(&met)).remaining(), Some(20));
 }

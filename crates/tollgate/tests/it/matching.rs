@@ -105,6 +105,24 @@ fn every_rule_that_matches_applies_in_the_order_of_the_rules() {
     assert_eq!(met(&us), "all");
 }
 
+/// Django and others take `post` for POST, so no rule is dodged by small letters, and none is counted apart.
+#[test]
+fn a_method_is_the_same_in_small_letters() {
+    let rules = all_kinds();
+    let met = |request: &Request<'_>| ids(&rules, request).join(" ");
+    for method in ["post", "Post", "pOST"] {
+        assert_eq!(met(&Request::new().method(method)), "all posts", "{method}");
+    }
+    assert_eq!(met(&Request::new().method("head")), "all reads");
+    let by_method = Rule::new("method", limit("1/h burst 4")).unwrap();
+    let limiter = LocalLimiter::with(config(&clock()))
+        .with_rules([by_method.per([Dimension::Method])])
+        .unwrap();
+    let decide = |method| limiter.decide(&Request::new().method(method)).allowed();
+    let admitted = ["POST", "post", "Post", "pOST", "PosT", "poST"].map(decide);
+    assert_eq!(admitted, [true, true, true, true, false, false]);
+}
+
 #[test]
 fn an_explanation_says_why_a_rule_does_not_apply() {
     let rules = RuleSet::new([

@@ -28,7 +28,7 @@ pub(super) fn export(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let (rules, clients) = block_on(async {
-        let database = meant.open().await?;
+        let database = meant.open_what_is_there().await?;
         let listed = database.list(&meant.scope).await?;
         database.close().await;
         Ok(listed)

@@ -41,7 +41,10 @@ pub(super) fn import(
 fn read(meant: &Meant, file: &ConfigFile) -> Result<(Vec<Value>, Vec<Value>), Failure> {
     let name = file.name();
     let wrong = |problems: &document::Problems| {
-        Failure::BadInput(format!("{name}:\n{}", file.render(problems).trim_end()))
+        Failure::BadInput(format!(
+            "{name} is wrong, and nothing was imported:\n{}",
+            file.render(problems).trim_end()
+        ))
     };
     let root = file.document().map_err(|problems| wrong(&problems))?;
     let (rules, clients) = (items(&root, "rules", name)?, items(&root, "clients", name)?);

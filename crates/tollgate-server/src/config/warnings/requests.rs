@@ -85,6 +85,28 @@ pub(super) fn path_without_upstream(draft: &Draft, problems: &mut Problems) {
     }
 }
 
+/// `/users/:id` and `/users/<id>` are other people's ways to write `/users/{id}`, and here they are names.
+pub(super) fn path_in_another_notation(draft: &Draft, problems: &mut Problems) {
+    let rules = draft.rules.iter().map(|entry| &entry.when);
+    let costs = draft.costs.iter().map(|entry| &entry.when);
+    for when in rules.chain(costs) {
+        let Some(path) = &when.path else { continue };
+        let is_foreign = |segment: &&str| {
+            segment.len() > 1 && segment.starts_with(':')
+                || segment.starts_with('<') && segment.ends_with('>')
+        };
+        if let Some(segment) = path.as_str().split('/').find(is_foreign) {
+            let name = segment.trim_matches([':', '<', '>']);
+            problems
+                .warning(
+                    when.path_spot.clone(),
+                    "this is taken as it is written, and stands for no other segment",
+                )
+                .help(format!("write {{{name}}} for any segment"));
+        }
+    }
+}
+
 fn meet(rule: &RuleEntry, cost: &CostEntry) -> bool {
     let plan = match (rule.rule.plan_name(), cost.when.plans.as_slice()) {
         (None, _) | (_, []) => true,

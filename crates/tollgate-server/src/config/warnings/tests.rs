@@ -261,3 +261,15 @@ fn a_rule_that_is_off_is_no_reason_to_warn() {
     );
     assert_eq!(warnings(&text), "");
 }
+
+#[test]
+fn a_placeholder_in_another_notation() {
+    let says = "this is taken as it is written";
+    for (foreign, better) in [(":id", "{id}"), ("<id>", "{id}")] {
+        let text = format!(
+            "service: {{}}\nrules:\n- id: a\n  per: [ip]\n  limit: 10/s\n  match:\n    path: /v1/users/{foreign}\n"
+        );
+        warns(&text, says, (foreign, better));
+    }
+    assert!(!warnings(&format!("service: {{}}\n{RULE}")).contains(says));
+}

@@ -9,7 +9,8 @@ impl Builder<'_> {
     pub(super) fn broken(&mut self, text: &str, error: &ScanError) {
         let from = error.marker().index();
         let at = self.positions.between_chars(from, from + 1);
-        let lines = text.lines().skip(at.line.saturating_sub(2)).take(2);
+        // The parser notices it at the line itself, or stops at the one before.
+        let lines = text.lines().skip(at.line.saturating_sub(2)).take(3);
         let with_tab = |(nth, line): (usize, &str)| {
             let indent = line.len() - line.trim_start().len();
             let tab = line.get(..indent)?.find('\t')?;
@@ -39,12 +40,31 @@ impl Builder<'_> {
                 .help(format!("put the whole value in quotes, as in {quoted}"));
             return;
         }
+        if error.info().contains("mapping values are not allowed") && is_key_without_a_blank(before)
+        {
+            self.error(
+                at,
+                "the line before is no key and value: a blank is missing behind its \":\"",
+            )
+            .help("write it as in id: client");
+            return;
+        }
         let (message, help) = explained(error.info());
         let problem = self.error(at, message);
         if let Some(help) = help {
             problem.help(help);
         }
     }
+}
+
+/// Whether the line above is one such as `- id:client`.
+fn is_key_without_a_blank(before: &str) -> bool {
+    let above = before.lines().rev().nth(1).unwrap_or_default();
+    let said = above.trim().trim_start_matches("- ").split_once(':');
+    let (key, value) = said.unwrap_or_default();
+    let is_word = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let is_stuck = !value.is_empty() && !value.starts_with(char::is_whitespace);
+    is_word && is_stuck
 }
 
 /// The parser's words in ours, where people meet them.

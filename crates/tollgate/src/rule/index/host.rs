@@ -3,7 +3,7 @@
 use super::value::ByValue;
 use super::{Finder, Table};
 use crate::request::Request;
-use crate::rule::matching::{Host, Match};
+use crate::rule::matching::{Host, LONGEST_HOST, Match};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByHost {
@@ -73,8 +73,31 @@ impl Hosts {
     }
 }
 
-/// The names that a host lies below: `b.c` and `c`, of `a.b.c`.
+/// The names that a host lies below: `b.c` and `c`, of `a.b.c`. Those that are longer than any rule's are left out, as a caller may send a
+/// name of thousands of parts.
 fn above(host: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(host.split_once('.'), |(_, name)| name.split_once('.'))
-        .map(|(_, name)| name)
+    let skipped = host.len().saturating_sub(LONGEST_HOST + 1);
+    let mut bytes = host.bytes().skip(skipped);
+    let dot = bytes.position(|byte| byte == b'.');
+    let longest = dot.and_then(|dot| host.get(skipped + dot + 1..));
+    std::iter::successors(longest, |name| name.split_once('.').map(|(_, name)| name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_of_many_parts_is_looked_up_in_few_steps() {
+        assert_eq!(above("a.b.c").collect::<Vec<_>>(), ["b.c", "c"]);
+        assert_eq!(above("a").count() + above("").count(), 0);
+        assert_eq!(above("é.c.").collect::<Vec<_>>(), ["c.", ""]);
+        let long = format!("{}example.com", "é.".repeat(100_000));
+        assert!(above(&long).count() < 130, "{}", above(&long).count());
+        assert!(above(&long).any(|name| name == "example.com"));
+        // As long as a name in a rule may be.
+        let longest = "x".repeat(LONGEST_HOST);
+        let below = format!("a.{longest}");
+        assert_eq!(above(&below).collect::<Vec<_>>(), [&longest]);
+    }
 }
