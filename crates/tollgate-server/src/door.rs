@@ -1,22 +1,31 @@
-//! The one way from an HTTP request to a decision, for every door of the program: the policy in force, the limiter, and the audit trail
-//! together.
+//! The one way from a request to a decision, for every door of the program: the policy in force, the limiter, and whoever is to hear
+//! of what was decided.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use tollgate::store::{RedisError, RedisStore};
-use tollgate::{Decision, Dimension, Limiter, Met, Part, PathError, Rule};
-use tollgate_tower::policy::{Head, View};
+use tollgate::{Decision, Dimension, Limiter, Met, Part, PathError, Request, Rule};
+use tollgate_tower::TollgateLayer;
+use tollgate_tower::layer::Observer;
+use tollgate_tower::policy::{Head, Policy};
 
 use crate::audit::{Trail, Violation};
 use crate::config::StoreConfig;
 use crate::live::Live;
 
-/// Decides about HTTP requests, and takes note of those it denies.
-#[derive(Debug)]
+/// Decides about requests, and takes note of those it denies. A clone is the same door.
+#[derive(Clone, Debug)]
 pub struct Door {
-    live: Live,
-    limiter: Limiter,
+    live: Arc<Live>,
+    limiter: Arc<Limiter>,
+    notes: Arc<Notes>,
+}
+
+/// Who is told of decisions.
+#[derive(Debug)]
+struct Notes {
     trail: Option<Trail>,
 }
 
@@ -25,9 +34,9 @@ impl Door {
     #[must_use]
     pub fn new(live: Live, limiter: Limiter, trail: Option<Trail>) -> Self {
         Self {
-            live,
-            limiter,
-            trail,
+            live: Arc::new(live),
+            limiter: Arc::new(limiter),
+            notes: Arc::new(Notes { trail }),
         }
     }
 
@@ -36,21 +45,35 @@ impl Door {
     /// # Errors
     /// When it cannot be said for sure what its path means: such a request is to be refused.
     pub async fn decide(&self, head: &Head<'_>, peer: IpAddr) -> Result<Decision, PathError> {
-        // One policy throughout, whatever comes in force meanwhile.
-        let policy = std::sync::Arc::clone(&self.live.policy());
+        let policy = self.policy();
         let view = policy.view(head, peer)?;
-        let request = view.request();
-        let met = policy.rules().meet(&request);
-        let decision = self.limiter.decide_on(&met).await;
-        if let Some(trail) = &self.trail
-            && !decision.allowed()
-        {
-            note(trail, &view, &met, &decision);
-        }
-        Ok(decision)
+        Ok(self.decide_on(&policy, &view.request()).await)
     }
 
-    /// The policy in force.
+    /// Decides about a request that somebody else has seen, by this policy.
+    pub async fn decide_on(&self, policy: &Policy, request: &Request<'_>) -> Decision {
+        let met = policy.rules().meet(request);
+        let decision = self.limiter.decide_on(&met).await;
+        self.notes.decided(&met, &decision);
+        decision
+    }
+
+    /// The same as middleware, which decides, makes wait and answers.
+    #[must_use]
+    pub fn layer(&self) -> TollgateLayer {
+        let live = Arc::clone(&self.live);
+        TollgateLayer::new(Arc::clone(&self.limiter))
+            .policy_source(move || Arc::clone(&live.policy()))
+            .observer(Arc::clone(&self.notes))
+    }
+
+    /// The policy in force. Whoever decides holds one throughout, whatever comes in force meanwhile.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.live.policy())
+    }
+
+    /// How policies come in force.
     #[must_use]
     pub fn live(&self) -> &Live {
         &self.live
@@ -65,7 +88,17 @@ impl Door {
     /// Where denials are noted, if they are.
     #[must_use]
     pub fn trail(&self) -> Option<&Trail> {
-        self.trail.as_ref()
+        self.notes.trail.as_ref()
+    }
+}
+
+impl Observer for Notes {
+    fn decided(&self, met: &Met<'_>, decision: &Decision) {
+        if let Some(trail) = &self.trail
+            && !decision.allowed()
+        {
+            note(trail, met, decision);
+        }
     }
 }
 
@@ -83,7 +116,7 @@ pub fn limiter(store: &StoreConfig) -> Result<Limiter, RedisError> {
     }
 }
 
-fn note(trail: &Trail, view: &View<'_>, met: &Met<'_>, decision: &Decision) {
+fn note(trail: &Trail, met: &Met<'_>, decision: &Decision) {
     let Some(tier) = decision.tier() else { return };
     let mut rules = met.rules().iter();
     let Some(rule) = rules.find(|rule| rule.id() == tier.rule()) else {
@@ -93,14 +126,13 @@ fn note(trail: &Trail, view: &View<'_>, met: &Met<'_>, decision: &Decision) {
     let per: Vec<(&str, &str)> = (values.iter())
         .map(|(dimension, value)| (&**dimension, &**value))
         .collect();
-    let caller = view.caller();
     trail.note(&Violation {
         rule: rule.id().as_str(),
         per: &per,
-        plan: caller.plan(),
-        client: caller.client(),
-        ip: Some(caller.ip()),
-        method: Some(view.method().as_str()),
+        plan: met.plan(),
+        client: met.client(),
+        ip: met.ip(),
+        method: met.method(),
         route: met.route(),
         at: decision.at(),
         remaining: tier.remaining(),

@@ -10,6 +10,7 @@ pub mod config;
 pub mod database;
 pub mod document;
 pub mod door;
+pub mod listen;
 pub mod live;
 mod simulate;
 

@@ -53,6 +53,7 @@ mod deadline;
 mod decided;
 mod future;
 mod gate;
+mod observer;
 mod peer;
 mod place;
 mod service;
@@ -74,6 +75,7 @@ pub use body::TollgateBody;
 pub use deadline::Deadline;
 pub use decided::Decided;
 pub use future::ResponseFuture;
+pub use observer::Observer;
 pub use peer::PeerAddr;
 pub use service::TollgateService;
 pub use source::PolicySource;
@@ -228,6 +230,21 @@ impl TollgateLayer {
     #[must_use]
     pub fn max_delay(mut self, max_delay: Duration) -> Self {
         self.gate.max_delay = max_delay;
+        self
+    }
+
+    /// Whether a request goes on with its path in the one spelling that was matched: for who forwards it. Not by default, as handlers may
+    /// want to see what came.
+    #[must_use]
+    pub fn forward_normal_paths(mut self, forward: bool) -> Self {
+        self.gate.forwards_normal_paths = forward;
+        self
+    }
+
+    /// Tells this of every decision.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.gate.observer = Some(Arc::new(observer));
         self
     }
 

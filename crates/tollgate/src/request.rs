@@ -157,6 +157,16 @@ impl<'a> Request<'a> {
         self.route.is_some()
     }
 
+    pub(crate) fn client_name(&self) -> Option<&'a str> {
+        self.client
+    }
+
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        let ip = self.ip.as_ref()?;
+        let v4 = <[u8; 4]>::try_from(&ip.bytes[..ip.len]);
+        Some(v4.map_or_else(|_| ip.bytes.into(), IpAddr::from))
+    }
+
     pub(crate) fn route_name(&self) -> Option<&'a str> {
         self.route
     }
@@ -180,7 +190,7 @@ impl<'a> Request<'a> {
             .map(|(_, value)| *value)
     }
 
-    pub(crate) fn plan_name(&self) -> Option<&str> {
+    pub(crate) fn plan_name(&self) -> Option<&'a str> {
         self.plan
     }
 

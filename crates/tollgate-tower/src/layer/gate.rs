@@ -8,12 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::request::Parts;
-use http::{Extensions, Method, Response};
+use http::uri::PathAndQuery;
+use http::{Extensions, Method, Response, Uri};
 use tollgate::{Decision, Limiter, PathError, Request};
 
 use super::ask::Ask;
 use super::deadline;
 use super::decided::Decided;
+use super::observer::Observer;
 use super::peer::{NOWHERE, PeerAddr};
 use super::place::Place;
 use super::source::PolicySource;
@@ -37,6 +39,8 @@ pub(super) struct Gate {
     pub(super) answers: Answers,
     pub(super) max_delay: Duration,
     pub(super) charges_preflights: bool,
+    pub(super) forwards_normal_paths: bool,
+    pub(super) observer: Option<Arc<dyn Observer>>,
 }
 
 /// What came of a request.
@@ -57,6 +61,8 @@ pub(super) struct Charged {
     policy: Arc<Policy>,
     who: Who,
     cost: Option<u64>,
+    /// The path and query to forward, if they are not those that came.
+    forward: Option<PathAndQuery>,
     pub(super) decision: Decision,
 }
 
@@ -78,6 +84,8 @@ impl Gate {
             answers: Answers::default(),
             max_delay: Duration::from_secs(30),
             charges_preflights: false,
+            forwards_normal_paths: false,
+            observer: None,
         }
     }
 
@@ -97,13 +105,22 @@ impl Gate {
         let decision = {
             let request = who.asks_for(&target, cost);
             let met = policy.rules().meet(&request);
-            self.limiter.decide_on(&met).await
+            let decision = self.limiter.decide_on(&met).await;
+            if let Some(observer) = &self.observer {
+                observer.decided(&met, &decision);
+            }
+            decision
+        };
+        let forward = match self.forwards_normal_paths {
+            true => normal_form(&parts.uri, target.path.as_str())?,
+            false => None,
         };
         drop(target);
         Ok(Charged {
             policy,
             who,
             cost,
+            forward,
             decision,
         })
     }
@@ -132,7 +149,7 @@ impl Gate {
             return Settled::Known(Admission::Stop(response));
         }
         match charged.decision.delay().is_zero() {
-            true => Settled::Known(Admission::Go(parts, Decided::new(charged.decision))),
+            true => Settled::Known(charged.go(parts)),
             false => Settled::Queued(parts, Box::new(charged)),
         }
     }
@@ -153,11 +170,12 @@ impl Gate {
         // Given back if it is dropped.
         let place = Place::take(self, parts, charged);
         if let Some(response) = late {
+            place.too_late();
             return Some(Admission::Stop(response));
         }
         tokio::time::sleep(delay).await;
         let (parts, charged) = place.leave()?;
-        Some(Admission::Go(parts, Decided::new(charged.decision)))
+        Some(charged.go(parts))
     }
 
     /// Gives back what was taken, by the rules that took it.
@@ -180,6 +198,33 @@ impl Gate {
         let peer = told.or_else(put).map_or(NOWHERE, |peer| peer.ip());
         Who::Found((policy.identity()).caller(peer, &parts.headers, policy.clients()))
     }
+}
+
+impl Charged {
+    fn go(self, mut parts: Parts) -> Admission {
+        if let Some(forward) = self.forward {
+            let mut uri = std::mem::take(&mut parts.uri).into_parts();
+            uri.path_and_query = Some(forward);
+            // The parts of an address that was one, and a path in its place, are one.
+            parts.uri = Uri::from_parts(uri).unwrap_or_default();
+        }
+        Admission::Go(parts, Decided::new(self.decision))
+    }
+}
+
+/// The path in its one spelling with the query as it came; `None` if that is what came, or nothing did.
+fn normal_form(uri: &Uri, path: &str) -> Result<Option<PathAndQuery>, PathError> {
+    if path == uri.path() || uri.path_and_query().is_none() {
+        return Ok(None);
+    }
+    let whole = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let bytes = whole.len();
+    // It is made of what may stand in a path, so only its length can be wrong.
+    let normal = PathAndQuery::try_from(whole).map_err(|_| PathError::TooLong { bytes })?;
+    Ok(Some(normal))
 }
 
 impl Who {
@@ -210,6 +255,7 @@ impl fmt::Debug for Gate {
             .field("answers", &self.answers)
             .field("max_delay", &self.max_delay)
             .field("charges_preflights", &self.charges_preflights)
+            .field("forwards_normal_paths", &self.forwards_normal_paths)
             .finish_non_exhaustive()
     }
 }

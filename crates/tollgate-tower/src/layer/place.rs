@@ -24,6 +24,13 @@ impl Place {
         }
     }
 
+    /// It cannot wait for so long: what it took is given back, and whoever listens is told.
+    pub(super) fn too_late(self) {
+        if let (Some(observer), Some((_, charged))) = (&self.gate.observer, &self.held) {
+            observer.too_late(&charged.decision);
+        }
+    }
+
     /// Its turn has come: nothing is given back any more.
     pub(super) fn leave(mut self) -> Option<(Parts, Box<Charged>)> {
         self.held.take()

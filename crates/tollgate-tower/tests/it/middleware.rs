@@ -10,11 +10,11 @@ use axum::routing::{any, get};
 use axum::{Extension, Router};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
-use tollgate::{Dimension, Limiter, Match, Mode, Name, Rule};
+use tollgate::{Decision, Dimension, Limiter, Match, Met, Mode, Name, Rule};
 use tollgate_tower::TollgateLayer;
 use tollgate_tower::answer::HeaderFamilies;
 use tollgate_tower::identity::{Client, Clients, Identity, IdentityConfig, api_key_sha256};
-use tollgate_tower::layer::{Ask, Decided, PeerAddr};
+use tollgate_tower::layer::{Ask, Decided, Observer, PeerAddr};
 
 use crate::served::{NOW, Server, fields, hand, layer, limiter, rule, serve};
 
@@ -364,4 +364,66 @@ async fn who_has_no_address_is_counted_with_all_others_who_have_none() {
     let server = serve(app(TollgateLayer::new(limits)).layer(put)).await;
     assert_eq!(statuses(&server, "/", 3).await, [200, 200, 429]);
     assert_eq!(statuses(&server, "/put", 3).await, [200, 200, 200]);
+}
+
+#[tokio::test]
+async fn whoever_forwards_sees_the_path_that_was_matched_with_its_query() {
+    let seen = any(|uri: http::Uri| async move { uri.to_string() });
+    let app = |layer: TollgateLayer| Router::new().route("/{*rest}", seen.clone()).layer(layer);
+    let raw = "/v1/./charges/%37?expand=%2e&b";
+    let limiter = Arc::new(Limiter::in_memory());
+    let plain = serve(app(TollgateLayer::new(Arc::clone(&limiter)))).await;
+    assert_eq!(plain.get(raw).await.body(), raw.as_bytes());
+    let forwards = serve(app(TollgateLayer::new(limiter).forward_normal_paths(true))).await;
+    for (came, goes) in [
+        (raw, "/v1/charges/7?expand=%2e&b"),
+        ("/a/../b", "/b"),
+        ("/as/it/is?q", "/as/it/is?q"),
+    ] {
+        assert_eq!(forwards.get(came).await.body(), goes.as_bytes(), "{came}");
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_grows_beyond_what_can_be_said_is_refused() {
+    let app = Router::new()
+        .fallback(any(|| async { "forwarded" }))
+        .layer(TollgateLayer::new(Limiter::in_memory()).forward_normal_paths(true));
+    let server = serve(app).await;
+    // Each of these is three bytes in its one spelling.
+    let path = format!("/{}?{}", "{".repeat(8_000), "q".repeat(50_000));
+    assert_eq!(server.get(&path).await.status(), 400);
+}
+
+/// Counts what it hears.
+#[derive(Clone, Default)]
+struct Ears(Arc<std::sync::Mutex<Vec<String>>>);
+
+impl Observer for Ears {
+    fn decided(&self, met: &Met<'_>, decision: &Decision) {
+        let (method, ip) = (met.method().unwrap(), met.ip().unwrap());
+        let line = format!("{method} {ip} {:?} {}", met.route(), decision.allowed());
+        self.0.lock().unwrap().push(line);
+    }
+}
+
+#[tokio::test]
+async fn an_observer_hears_of_every_decision_and_of_no_preflight() {
+    let ears = Ears::default();
+    let rule = client("1/h burst 1").when(Match::new().path("/a/{id}".parse().unwrap()));
+    let layer = TollgateLayer::new(Limiter::in_memory().with_rules([rule]).unwrap());
+    let server = serve(app(layer.observer(ears.clone()))).await;
+    for path in ["/a/7", "/a/8", "/other", "/bad%2Fpath"] {
+        server.get(path).await;
+    }
+    let heard = ears.0.lock().unwrap().clone();
+    let a = r#"Some("/a/{id}")"#;
+    assert_eq!(
+        heard,
+        [
+            format!("GET 0.0.0.0 {a} true"),
+            format!("GET 0.0.0.0 {a} false"),
+            "GET 0.0.0.0 None true".to_owned(),
+        ]
+    );
 }

@@ -6,6 +6,7 @@ mod family;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
@@ -97,6 +98,30 @@ impl<'a> Met<'a> {
     #[must_use]
     pub fn route(&self) -> Option<&'a str> {
         self.request.route_name()
+    }
+
+    /// Who asks, if that is known.
+    #[must_use]
+    pub fn client(&self) -> Option<&'a str> {
+        self.request.client_name()
+    }
+
+    /// By which plan, if there is one.
+    #[must_use]
+    pub fn plan(&self) -> Option<&'a str> {
+        self.request.plan_name()
+    }
+
+    /// From where, if that is known.
+    #[must_use]
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.request.address()
+    }
+
+    /// What is to be done, in capitals, if that is known.
+    #[must_use]
+    pub fn method(&self) -> Option<&str> {
+        self.request.method_name()
     }
 
     /// The bucket that the request meets under one of these rules.
