@@ -99,12 +99,18 @@ impl LocalLimiter {
     /// Takes the cost of a request from all buckets it was found to [meet](RuleSet::meet), or from none: for who keeps rules
     /// together with something else that belongs to them.
     pub fn decide_on(&self, met: &Met<'_>) -> Decision {
-        let charges = charges(met);
-        let decision = match charges.as_slice() {
-            [charge] => self.take_one(charge),
-            charges => self.visit_all(charges, true),
-        };
-        decision.by(met.generation(), met.cost())
+        // Numbered where it is made: a decision is large, and to change it later is to copy it.
+        match met.rules() {
+            [rule] => {
+                let charge = charge(rule, met.request());
+                (self.store).take_one(&charge, |outcome| {
+                    Decision::of_one(&charge, outcome).by(met.generation(), met.cost())
+                })
+            }
+            _ => self
+                .visit_all(&charges(met), true)
+                .by(met.generation(), met.cost()),
+        }
     }
 
     /// Says what [`decide`](Self::decide) would, and takes nothing.
@@ -241,6 +247,7 @@ pub(super) fn charges_of<'a>(met: &'a Met<'_>, decision: &Decision) -> Charges<'
     charges
 }
 
+#[inline(always)]
 pub(super) fn charge<'a>(rule: &'a Rule, request: &'a Request<'_>) -> Charge<'a> {
     Charge {
         bucket: rule.bucket(request),
