@@ -79,7 +79,7 @@ bench-rules: tools ## a decision with 10,000 rules beside one with 10, in one ru
 bench-identity: tools ## what it costs to tell who is calling, nanoseconds by the way they come (a few seconds)
 	cargo bench --package tollgate-tower --bench identity
 
-bench-redis: programs ## checks in Redis beside the usual script, in one run on a server of its own (about two minutes)
+bench-redis: programs ## checks in Redis beside the usual script, in one run on a server of its own (about three minutes)
 	cargo bench --package tollgate --features redis --bench redis
 
 bench-audit: programs ## what a denial costs with the audit trail, also under a million violations a second (about a minute)
