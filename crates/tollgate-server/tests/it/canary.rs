@@ -1,8 +1,6 @@
 //! A secret goes in wherever one can, and is looked for everywhere: in Redis, in the audit trail, in the log, and in what is shown of
 //! everything.
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
@@ -12,12 +10,12 @@ use tollgate_server::config::ConfigFile;
 use tollgate_server::database::{Database, ViolationFilter};
 use tollgate_server::door::{self, Door};
 use tollgate_server::live::{Live, LiveConfig};
+use tollgate_testing::log::Log;
+use tollgate_testing::redis_server::RedisServer;
 use tollgate_tower::identity::api_key_sha256;
 use tollgate_tower::policy::Head;
-use tracing_subscriber::fmt::MakeWriter;
 
 use crate::database::block_on;
-use crate::redis_server::RedisServer;
 
 /// Keys of a client, of nobody, and of somebody who uses another header.
 const CANARIES: [&str; 4] = [
@@ -26,28 +24,6 @@ const CANARIES: [&str; 4] = [
     "canary-bearer-55aa0e6612",
     "canary-password-0c7e91d2ab",
 ];
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
 
 /// No canary, and no part of one that would be enough to recognise it by.
 fn assert_clean(place: &str, text: &str) {
@@ -182,7 +158,7 @@ fn no_secret_is_in_redis_the_trail_the_log_or_anything_that_is_shown() {
             );
         }
     }
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = log.text();
     assert!(log.contains("a new generation of rules"), "{log}");
     assert_clean("the log", &log);
 }

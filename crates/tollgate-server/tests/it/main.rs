@@ -24,6 +24,5 @@ mod figures;
 mod live;
 mod postgres_server;
 mod program;
-mod redis_server;
 mod refusals;
 mod told;

@@ -2,8 +2,6 @@
 
 use std::fs;
 use std::future::Future;
-use std::io::Write;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::json;
@@ -13,66 +11,21 @@ use tollgate_server::database::{
     Database, DatabaseConfig, ViolationFilter, ViolationRow, WatchConfig,
 };
 use tollgate_server::live::{Live, LiveConfig};
-use tracing_subscriber::fmt::MakeWriter;
+use tollgate_testing::log::Log;
 
 use crate::database::Place;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The lines of the log so far.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
+/// Each so often, and nothing else from INFO on.
+fn assert_says(log: &Log, said: &[(&str, usize)]) {
+    let text = log.text();
+    for (words, times) in said {
+        assert_eq!(log.times(words), *times, "{words:?} in:\n{text}");
     }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-
-    fn times(&self, words: &str) -> usize {
-        self.text().matches(words).count()
-    }
-
-    async fn wait_for(&self, words: &str) {
-        let patience = Instant::now() + PATIENCE;
-        while self.times(words) == 0 {
-            assert!(
-                Instant::now() < patience,
-                "no {words:?} in:\n{}",
-                self.text()
-            );
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    /// Each so often, and nothing else from INFO on.
-    fn assert_says(&self, said: &[(&str, usize)]) {
-        let text = self.text();
-        for (words, times) in said {
-            assert_eq!(self.times(words), *times, "{words:?} in:\n{text}");
-        }
-        let lines = text.lines().filter(|line| line.contains("tollgate_server"));
-        let expected: usize = said.iter().map(|(_, times)| times).sum();
-        assert_eq!(lines.count(), expected, "{text}");
-    }
+    let lines = text.lines().filter(|line| line.contains("tollgate_server"));
+    let expected: usize = said.iter().map(|(_, times)| times).sum();
+    assert_eq!(lines.count(), expected, "{text}");
 }
 
 async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
@@ -147,27 +100,33 @@ fn a_watch_says_once_that_the_database_went_and_once_that_it_is_back() {
         let poll = Some(Duration::from_millis(20));
         let watch = database.watch(known, WatchConfig { poll });
         wait_until("it watches", || watch.stats().looks >= 5).await;
-        log.assert_says(&[]);
+        assert_says(&log, &[]);
         place.server.as_mut().unwrap().kill();
         wait_until("it asks again and again", || {
             watch.stats().failures >= 5 && watch.stats().deaf >= 3
         })
         .await;
-        log.assert_says(&[
-            ("cannot look for changes of the rules", 1),
-            ("does not tell of changes of the rules", 1),
-        ]);
+        assert_says(
+            &log,
+            &[
+                ("cannot look for changes of the rules", 1),
+                ("does not tell of changes of the rules", 1),
+            ],
+        );
         place.server.as_mut().unwrap().start_again();
         log.wait_for("tells of changes of the rules again").await;
         log.wait_for("looking for changes of the rules again").await;
         let looks = watch.stats().looks;
         wait_until("it looks", || watch.stats().looks >= looks + 5).await;
-        log.assert_says(&[
-            ("cannot look for changes of the rules", 1),
-            ("does not tell of changes of the rules", 1),
-            ("looking for changes of the rules again", 1),
-            ("tells of changes of the rules again", 1),
-        ]);
+        assert_says(
+            &log,
+            &[
+                ("cannot look for changes of the rules", 1),
+                ("does not tell of changes of the rules", 1),
+                ("looking for changes of the rules again", 1),
+                ("tells of changes of the rules again", 1),
+            ],
+        );
     });
 }
 
@@ -183,7 +142,7 @@ fn a_trail_says_once_that_it_cannot_be_written_and_once_that_it_is_again_and_wha
         let trail = Trail::start(open(&place).await, config);
         note(&trail);
         wait_until("it is written", || trail.stats().written == 1).await;
-        log.assert_says(&[]);
+        assert_says(&log, &[]);
         place.server.as_mut().unwrap().kill();
         note(&trail);
         wait_until("it is tried again and again", || {
@@ -192,16 +151,19 @@ fn a_trail_says_once_that_it_cannot_be_written_and_once_that_it_is_again_and_wha
         .await;
         note(&trail);
         wait_until("there is no room", || trail.stats().lost == 1).await;
-        log.assert_says(&[("cannot write the audit trail", 1)]);
+        assert_says(&log, &[("cannot write the audit trail", 1)]);
         place.server.as_mut().unwrap().start_again();
         wait_until("it is written", || trail.stats().written == 2).await;
         log.wait_for("is written again").await;
         note(&trail);
         wait_until("it goes on", || trail.stats().written == 3).await;
-        log.assert_says(&[
-            ("cannot write the audit trail", 1),
-            ("the audit trail is written again; lost so far: 1", 1),
-        ]);
+        assert_says(
+            &log,
+            &[
+                ("cannot write the audit trail", 1),
+                ("the audit trail is written again; lost so far: 1", 1),
+            ],
+        );
     });
 }
 
@@ -219,13 +181,16 @@ fn a_trail_says_once_that_old_rows_cannot_be_removed_and_once_that_they_are_agai
             trail.stats().failures >= 5
         })
         .await;
-        log.assert_says(&[("cannot remove old violations", 1)]);
+        assert_says(&log, &[("cannot remove old violations", 1)]);
         place.tell("ALTER TABLE away RENAME TO violations").await;
         log.wait_for("old violations are removed again").await;
-        log.assert_says(&[
-            ("cannot remove old violations", 1),
-            ("old violations are removed again", 1),
-        ]);
+        assert_says(
+            &log,
+            &[
+                ("cannot remove old violations", 1),
+                ("old violations are removed again", 1),
+            ],
+        );
     });
 }
 
@@ -242,10 +207,13 @@ fn what_the_database_will_never_take_is_lost_and_said_and_stops_nobody() {
         note(&trail);
         wait_until("the next is written", || trail.stats().written == 1).await;
         log.wait_for("is written again").await;
-        log.assert_says(&[
-            ("these violations are lost", 1),
-            ("the audit trail is written again; lost so far: 1", 1),
-        ]);
+        assert_says(
+            &log,
+            &[
+                ("these violations are lost", 1),
+                ("the audit trail is written again; lost so far: 1", 1),
+            ],
+        );
     });
 }
 
@@ -293,17 +261,20 @@ fn a_file_that_is_gone_is_said_once_and_once_that_it_is_back() {
         log.wait_for("cannot read").await;
         // Many looks more, by its own clock.
         tokio::time::sleep(Duration::from_millis(100)).await;
-        log.assert_says(&[(IN_FORCE, 1), ("cannot read", 1)]);
+        assert_says(&log, &[(IN_FORCE, 1), ("cannot read", 1)]);
         assert_eq!(live.stats().failures, 1);
         let beside = folder.path().join("beside");
         fs::write(&beside, text).unwrap();
         fs::rename(&beside, &file).unwrap();
         log.wait_for("can be read again").await;
-        log.assert_says(&[
-            (IN_FORCE, 1),
-            ("cannot read", 1),
-            ("tollgate.yaml can be read again", 1),
-        ]);
+        assert_says(
+            &log,
+            &[
+                (IN_FORCE, 1),
+                ("cannot read", 1),
+                ("tollgate.yaml can be read again", 1),
+            ],
+        );
 
         // What is wrong is said once as well, however often it is looked at.
         fs::write(&beside, text.replace("10/s", "10/x")).unwrap();
@@ -371,7 +342,7 @@ fn rules_that_cannot_be_read_are_said_once_and_once_that_they_can_and_the_scope_
             ("the rules have changed and cannot be read", 1),
             ("the rules can be read from the database again", 1),
         ];
-        log.assert_says(&once);
+        assert_says(&log, &once);
 
         // Another scope counts at the next start: until then nothing of it comes in force.
         database.set_rule("other", &rule(30)).await.unwrap();
@@ -407,7 +378,7 @@ fn a_database_that_takes_no_writes_still_has_rules_to_start_with() {
         fs::write(&file, format!("database: {{ url: {:?} }}\n", place.url)).unwrap();
         let live = Live::start(LiveConfig::of(&file)).await.unwrap().0;
         assert_eq!(live.policy().rules().rules().count(), 1);
-        log.assert_says(&[(IN_FORCE, 1)]);
+        assert_says(&log, &[(IN_FORCE, 1)]);
     });
 }
 

@@ -23,7 +23,6 @@ mod forged;
 mod grpc;
 mod middleware;
 mod queue;
-mod redis_server;
 mod secrets;
 mod served;
 mod shared_store;

@@ -14,8 +14,8 @@ use tollgate::store::{RedisConfig, RedisStore};
 use tollgate::{Limiter, OnFailure, Request, SharedConfig, Source};
 use tollgate_tower::TollgateLayer;
 
-use crate::redis_server::RedisServer;
 use crate::served::{fields, layer, rule, serve};
+use tollgate_testing::redis_server::RedisServer;
 
 /// Over a store where nobody listens.
 fn without_store(on_failure: OnFailure) -> Limiter {

@@ -5,13 +5,17 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-pub(crate) struct RedisServer {
+/// A redis-server.
+#[derive(Debug)]
+pub struct RedisServer {
     process: Child,
     folder: TempDir,
 }
 
 impl RedisServer {
-    pub(crate) fn start() -> Self {
+    /// Starts one, and waits until it answers.
+    #[must_use]
+    pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("redis-server");
         command
@@ -31,12 +35,15 @@ impl RedisServer {
         server
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Where it is.
+    #[must_use]
+    pub fn url(&self) -> String {
         format!("unix://{}", self.folder.path().join("redis").display())
     }
 
-    /// As somebody with a tool of their own would.
-    pub(crate) fn ask(&self, words: &[&str]) -> String {
+    /// Asks it as somebody with a tool of their own would.
+    #[must_use]
+    pub fn ask(&self, words: &[&str]) -> String {
         let socket = self.folder.path().join("redis");
         let mut command = Command::new("redis-cli");
         let output = command.arg("-s").arg(socket).args(words).output().unwrap();
@@ -46,7 +53,8 @@ impl RedisServer {
     }
 
     /// Everything it holds: all keys, and all values as they are.
-    pub(crate) fn everything(&self) -> String {
+    #[must_use]
+    pub fn everything(&self) -> String {
         let keys = self.ask(&["--scan"]);
         let values = keys.lines().map(|key| self.ask(&["--no-raw", "DUMP", key]));
         let values: String = values.collect();
