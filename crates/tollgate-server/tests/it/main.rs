@@ -26,4 +26,6 @@ mod postgres_server;
 mod program;
 mod redis_server;
 mod refusals;
+mod served;
+mod service;
 mod told;
