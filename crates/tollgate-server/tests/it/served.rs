@@ -48,7 +48,7 @@ impl Served {
                 let mut registry = Registry::default();
                 let metrics = Metrics::new(&mut registry);
                 let door = Door::new(live, limiter, None);
-                let router = service::router(door, &config.service.unwrap(), metrics);
+                let router = service::router(door, config.service.as_ref().unwrap(), metrics);
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let address = listener.local_addr().unwrap();
                 tell.send((address, Arc::new(registry))).unwrap();

@@ -296,7 +296,7 @@ fn an_explanation_charges_nothing_and_says_what_the_command_says() {
     let charges = rules.iter().find(|rule| rule["id"] == "charges").unwrap();
     assert_eq!(
         (&charges["applies"], &charges["remaining"]),
-        (&json!(true), &json!(0))
+        (&json!(true), &json!(1))
     );
     let region = rules.iter().find(|rule| rule["id"] == "region").unwrap();
     assert_eq!(region["applies"], false);
@@ -405,7 +405,7 @@ fn a_peer_that_is_not_trusted_speaks_for_itself_alone() {
 #[test]
 fn a_request_in_a_queue_waits_here_and_a_check_says_how_long() {
     let served = Served::start(
-        "service: {}\nrules: [{ id: slow, per: [], limit: \"20/s queue 2 leaky_bucket\" }]",
+        "service: {}\nrules: [{ id: slow, per: [], limit: \"20/s queue 9 leaky_bucket\" }]",
     );
     let delays: Vec<u64> = (0..2)
         .map(|_| served.check(&json!({}))["delay_ms"].as_u64().unwrap())
