@@ -7,7 +7,7 @@ use tollgate_server::service::protocol::envoy::extensions::common::ratelimit::v3
     Entry, RateLimitOverride,
 };
 use tollgate_server::service::protocol::envoy::r#type::v3::RateLimitUnit;
-use tollgate_server::service::protocol::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use tollgate_server::service::protocol::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use tollgate_server::service::protocol::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use tollgate_server::service::protocol::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tollgate_server::service::protocol::envoy::service::ratelimit::v3::{
@@ -92,7 +92,7 @@ fn codes(response: &RateLimitResponse) -> Vec<Code> {
     response
         .statuses
         .iter()
-        .map(|status| status.code())
+        .map(DescriptorStatus::code)
         .collect()
 }
 
@@ -357,4 +357,29 @@ rules:
     let metrics = served.metrics();
     let line = "tollgate_service_requests_total{endpoint=\"rls\",outcome=\"closed\"} 1";
     assert!(metrics.contains(line), "{metrics}");
+}
+
+#[test]
+fn a_redis_that_hangs_holds_up_nobody_and_limits_go_on_here() {
+    let redis = RedisServer::start();
+    let config = format!(
+        "service: {{}}\nstore: {{ redis: \"{}\", deadline: 10ms }}\nrules: [{{ id: client, per: [client], limit: \"1/h burst 100\" }}]",
+        redis.url()
+    );
+    let served = Served::start(&config);
+    assert_eq!(redis.ask(&["CLIENT", "PAUSE", "600000"]), "OK");
+    let client = || asked([descriptor(&[("client", "a")])]);
+    let responses: Vec<_> = answers(&served, (0..100).map(|_| client()))
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    let sources: Vec<String> = (responses.iter())
+        .map(|response| metadata(response, "source"))
+        .collect();
+    assert!(
+        sources.iter().all(|source| source.contains("local")),
+        "{sources:?}"
+    );
+    let passed = responses.iter().filter(|response| passes(response));
+    assert_eq!(passed.count(), 80, "a careful share");
 }
