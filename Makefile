@@ -4,7 +4,7 @@ SHELL := bash
 
 # What building needs beside a Rust toolchain, and what tests and benchmarks need on top: command:package.
 BUILD_NEEDS := cc:gcc
-SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql
+SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql nginx:nginx caddy:caddy
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
 .PHONY: help run test check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit clean
@@ -46,6 +46,7 @@ check: tools
 needs: programs
 	@tools/need-server redis-6.2 target/servers
 	@tools/need-server valkey target/servers
+	@tools/need-server envoy target/servers
 
 programs:
 	@tools/need $(BUILD_NEEDS) $(SERVER_NEEDS)

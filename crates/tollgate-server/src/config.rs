@@ -20,7 +20,7 @@ mod values;
 mod warnings;
 mod who;
 
-pub use doors::{Admin, Gateway, Service, Upstream};
+pub use doors::{Admin, Gateway, Rls, Service, Upstream};
 pub use file::ConfigFile;
 pub use keeping::{DatabaseSettings, LogConfig, LogFormat, LogLevel};
 pub use policy::{PolicyConfig, read_client, read_rule};
@@ -111,11 +111,12 @@ fn empty(problems: &mut Problems) {
 /// Every field there is, as `section.field`; `[]` stands for the items of a list.
 #[cfg(test)]
 pub(crate) fn known_fields() -> Vec<String> {
-    let sections: [(&str, &[&str]); 17] = [
+    let sections: [(&str, &[&str]); 18] = [
         ("", draft::ROOT),
         ("gateway.", doors::GATEWAY),
         ("gateway.upstreams[].", doors::UPSTREAM),
         ("service.", doors::SERVICE),
+        ("service.rls.", doors::RLS),
         ("admin.", doors::ADMIN),
         ("store.", store::STORE),
         ("store.breaker.", store::BREAKER),

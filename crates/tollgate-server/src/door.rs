@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use tollgate::store::{RedisError, RedisStore};
-use tollgate::{Decision, Dimension, Limiter, Met, Part, PathError, Request, Rule};
+use tollgate::{Decision, Dimension, Joint, Limiter, Met, Part, PathError, Request, Rule};
 use tollgate_tower::TollgateLayer;
 use tollgate_tower::layer::Observer;
 use tollgate_tower::policy::{Head, Policy};
@@ -56,6 +56,15 @@ impl Door {
         let decision = self.limiter.decide_on(&met).await;
         self.notes.decided(&met, &decision);
         decision
+    }
+
+    /// Decides about what is one call seen from several sides, all or none. `None` if they meet more buckets than can be taken from at once.
+    pub async fn decide_together(&self, all: &[Met<'_>]) -> Option<Joint> {
+        let joint = self.limiter.decide_together(all).await?;
+        for (met, decision) in all.iter().zip(&joint.each) {
+            self.notes.decided(met, decision);
+        }
+        Some(joint)
     }
 
     /// The same as middleware, which decides, makes wait and answers.

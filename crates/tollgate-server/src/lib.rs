@@ -10,8 +10,10 @@ pub mod config;
 pub mod database;
 pub mod document;
 pub mod door;
+mod explanation;
 pub mod listen;
 pub mod live;
+pub mod service;
 mod simulate;
 
 use std::io::{self, Write as _};

@@ -80,7 +80,7 @@ pub use peer::PeerAddr;
 pub use service::TollgateService;
 pub use source::PolicySource;
 
-use crate::answer::{Answers, Denial, HeaderFamilies};
+use crate::answer::{Answers, Denial, Dialect, HeaderFamilies};
 use crate::identity::{Clients, Identity};
 use crate::policy::Policy;
 use gate::Gate;
@@ -238,6 +238,14 @@ impl TollgateLayer {
     #[must_use]
     pub fn forward_normal_paths(mut self, forward: bool) -> Self {
         self.gate.forwards_normal_paths = forward;
+        self
+    }
+
+    /// Answers everybody in this dialect, whatever they asked in: for who asks about the requests of others. A denial in the words of gRPC
+    /// is a 200, which such a one would take for a yes.
+    #[must_use]
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.gate.dialect = Some(dialect);
         self
     }
 

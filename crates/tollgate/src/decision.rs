@@ -250,6 +250,18 @@ impl Decision {
         }
     }
 
+    /// The same by what these tiers say, whatever others said.
+    pub(crate) fn of_many_by_themselves(tiers: TierList, at_us: u64, source: Source) -> Self {
+        let mut deciding = tiers.0.iter().filter(|tier| !tier.shadow);
+        let admitted = deciding.all(|tier| tier.outcome.fit.admits());
+        Self::of_many(tiers, admitted, at_us, source)
+    }
+
+    /// When it was taken.
+    pub(crate) fn at_us(&self) -> u64 {
+        self.at_us
+    }
+
     /// Whether the request may go, now or after its [delay](Self::delay).
     #[must_use]
     pub fn allowed(&self) -> bool {

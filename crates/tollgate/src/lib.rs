@@ -48,7 +48,7 @@ pub use decision::{Decision, Source, Tier, Verdict};
 pub use limit::{Algorithm, Limit, LimitError, Rate};
 #[cfg(feature = "redis")]
 pub use limiter::{BreakerConfig, Instances, SharedConfig, SharedStats};
-pub use limiter::{Limiter, LocalLimiter, StoreError};
+pub use limiter::{Joint, Limiter, LocalLimiter, StoreError};
 pub use name::{Name, NameError};
 pub use path::{EncodedSlash, Path, PathError, PathRules, Pattern, PatternError};
 pub use request::Request;

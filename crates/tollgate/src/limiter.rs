@@ -12,6 +12,7 @@ mod instances;
 mod local;
 #[cfg(feature = "redis")]
 mod shared;
+mod together;
 
 #[cfg(feature = "redis")]
 pub use breaker::BreakerConfig;
@@ -20,6 +21,7 @@ pub use instances::Instances;
 pub use local::LocalLimiter;
 #[cfg(feature = "redis")]
 pub use shared::{SharedConfig, SharedStats};
+pub use together::Joint;
 
 use std::sync::Arc;
 
@@ -36,6 +38,7 @@ use crate::{bucket::Bucket, store::RedisStore};
 use local::key_charge;
 #[cfg(feature = "redis")]
 use shared::SharedLimiter;
+use together::Together;
 
 /// Says whether a request may go.
 ///
@@ -182,6 +185,51 @@ impl Limiter {
             Home::Here(local) => local.decide_on(met),
             #[cfg(feature = "redis")]
             Home::Shared(shared) => shared.decide(met, true).await,
+        }
+    }
+
+    /// Takes the costs of several requests from all buckets that any of them meets, or from none: for what is one call and is seen from several
+    /// sides, such as Envoy's descriptors. A bucket that several of them meet is charged once, with what costs most of them.
+    ///
+    /// `None`, and nothing is taken, if they meet more than 255 buckets.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Dimension, Limiter, Request, Rule, RuleSet};
+    ///
+    /// let rules = RuleSet::new([Rule::new("client", "1/h burst 2".parse()?)?.per([Dimension::Client])])?;
+    /// let (small, large) = (Request::new().client("a"), Request::new().client("b").cost(3));
+    /// let met = [rules.meet(&small), rules.meet(&large)];
+    /// let joint = Limiter::in_memory().decide_together(&met).await.ok_or("too many buckets")?;
+    /// assert!(!joint.whole.allowed());
+    /// assert!(joint.each[0].allowed() && !joint.each[1].allowed());
+    /// assert_eq!(joint.each[0].remaining(), Some(2), "nothing was taken");
+    /// # Ok(())
+    /// # }
+    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// # assert!(matches!(std::pin::pin!(example()).poll(&mut context), std::task::Poll::Ready(Ok(()))));
+    /// ```
+    pub async fn decide_together(&self, all: &[Met<'_>]) -> Option<Joint> {
+        let together = Together::of(all)?;
+        Some(match &self.home {
+            Home::Here(local) => local.take_together(&together),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => shared.take_together(&together).await,
+        })
+    }
+
+    /// Gives back what [`decide_together`](Self::decide_together) took.
+    pub async fn refund_together(&self, all: &[Met<'_>], joint: Joint) {
+        let Some(together) = Together::of(all) else {
+            return;
+        };
+        for (charge, decision) in together.charged(&joint.each) {
+            let charge = std::slice::from_ref(charge);
+            match &self.home {
+                Home::Here(local) => local.give_back(charge, decision),
+                #[cfg(feature = "redis")]
+                Home::Shared(shared) => shared.give_back(charge, decision).await,
+            }
         }
     }
 

@@ -1,6 +1,5 @@
 //! `tollgate explain`: who a request would be taken for, which rules it meets and why not the others, and what is used. Charges nothing.
 
-mod report;
 mod text;
 
 use std::io::{self, Write};
@@ -8,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
-use tollgate::Source;
+use tollgate::{Met, Source};
 use tollgate_tower::policy::{Head, Policy};
 
 use super::Failure;
@@ -16,8 +15,8 @@ use super::database::block_on;
 use crate::cli::ExplainArgs;
 use crate::config::{Config, StoreConfig};
 use crate::door;
+use crate::explanation::{Asked, Report, Usage};
 use crate::live::{Live, LiveConfig, StartError};
-use report::{Report, Usage};
 
 /// Where a request comes from if nobody says.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -27,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs the command.
 pub(crate) fn explain(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let asked = Asked::of(args)?;
+    let asked = Described::of(args)?;
     block_on(async {
         let live = LiveConfig {
             keep_cache: false,
@@ -60,7 +59,7 @@ fn failure(error: StartError) -> Failure {
 }
 
 /// A request as it was described.
-struct Asked {
+struct Described {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -69,7 +68,7 @@ struct Asked {
     cost: Option<u64>,
 }
 
-impl Asked {
+impl Described {
     fn of(args: &ExplainArgs) -> Result<Self, Failure> {
         let bad = |what: &str, said: &str, right: &str| {
             let said = crate::audit::escaped(said, 100);
@@ -107,39 +106,31 @@ impl Asked {
     }
 
     async fn report(&self, policy: &Policy, config: &Config) -> Result<Report, Failure> {
-        let head = Head {
-            method: &self.method,
-            uri: &self.uri,
-            headers: &self.headers,
+        let asked = Asked {
+            head: Head {
+                method: &self.method,
+                uri: &self.uri,
+                headers: &self.headers,
+            },
+            peer: self.peer,
+            peer_is_assumed: self.peer_is_assumed,
+            cost: self.cost,
         };
-        let who = (policy.identity()).explain(self.peer, &self.headers, policy.clients());
-        let mut report = Report::new(&head, policy.generation(), &who, self.peer_is_assumed);
-        let view = match policy.view(&head, self.peer) {
-            Ok(view) => view,
-            Err(error) => {
-                report.refuse(&error);
-                return Ok(report);
-            }
+        let StoreConfig::Redis(redis) = &config.store else {
+            let elsewhere = async |_: &Met<'_>| Usage::InAnotherProcess;
+            return Ok(asked.report(policy, elsewhere).await);
         };
-        let mut request = view.request();
-        if let Some(cost) = self.cost {
-            request = request.cost(cost);
-        }
-        let met = policy.rules().meet(&request);
-        let explanation = policy.rules().explain(&request);
-        let mut usage = Usage::InAnotherProcess;
-        if let StoreConfig::Redis(redis) = &config.store {
-            let mut patient = redis.clone();
-            patient.config.deadline = patient.config.deadline.max(PATIENCE);
-            let limiter = door::limiter(&StoreConfig::Redis(patient))
-                .map_err(|error| Failure::BadInput(error.to_string()))?;
-            let decision = limiter.peek_on(&met).await;
-            usage = match decision.source() {
+        let mut patient = redis.clone();
+        patient.config.deadline = patient.config.deadline.max(PATIENCE);
+        let limiter = door::limiter(&StoreConfig::Redis(patient))
+            .map_err(|error| Failure::BadInput(error.to_string()))?;
+        let usage = async |met: &Met<'_>| {
+            let decision = limiter.peek_on(met).await;
+            match decision.source() {
                 Source::Store => Usage::Known(Box::new(decision)),
                 _ => Usage::Unreachable,
-            };
-        }
-        report.fill(&view, &met, &explanation, &usage);
-        Ok(report)
+            }
+        };
+        Ok(asked.report(policy, usage).await)
     }
 }

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use super::secret::Secret;
-use crate::document::reading::{Fields, Place, shown, text};
+use crate::document::reading::{Fields, Place, shown, text, truth};
 use crate::document::{Problems, Spot};
 
 pub(super) const GATEWAY: &[&str] = &["listen", "upstreams"];
 pub(super) const UPSTREAM: &[&str] = &["path", "to"];
-pub(super) const SERVICE: &[&str] = &["listen"];
+pub(super) const SERVICE: &[&str] = &["listen", "token", "rls"];
+pub(super) const RLS: &[&str] = &["domains", "overrides"];
 pub(super) const ADMIN: &[&str] = &["listen", "token"];
 
 /// The reverse proxy.
@@ -35,6 +36,19 @@ pub struct Upstream {
 pub struct Service {
     /// Where it listens.
     pub listen: SocketAddr,
+    /// Who has it may say who is calling; `None` only where no other machine can connect.
+    pub token: Option<Secret>,
+    /// What Envoys may say.
+    pub rls: Rls,
+}
+
+/// What whoever speaks Envoy's protocol may say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rls {
+    /// The domains that are limited here; all if none is named.
+    pub domains: Vec<String>,
+    /// Whether the limit that a descriptor brings takes the place of the rules'.
+    pub overrides: bool,
 }
 
 /// Dashboard, API and metrics for the operators.
@@ -165,7 +179,37 @@ fn is_host_and_port(text: &str) -> bool {
 pub(super) fn service(place: &Place<'_>, problems: &mut Problems) -> Option<Service> {
     let fields = Fields::of(place, SERVICE, problems)?;
     let listen = fields.or("listen", ([127, 0, 0, 1], 8081).into(), problems, listen);
-    Some(Service { listen })
+    let token = fields.optional("token", problems, token);
+    let rls = fields.or("rls", Rls::default(), problems, rls);
+    if !fields.has("token") && !is_loopback(listen.ip()) {
+        problems
+            .error(
+                fields.spot_of("listen"),
+                "other machines can connect here, and the decision service has no token",
+            )
+            .help("add token: \"${TOLLGATE_SERVICE_TOKEN}\", or listen on 127.0.0.1");
+    }
+    Some(Service { listen, token, rls })
+}
+
+fn rls(place: &Place<'_>, problems: &mut Problems) -> Option<Rls> {
+    let fields = Fields::of(place, RLS, problems)?;
+    let domains = fields.or("domains", Vec::new(), problems, |place, problems| {
+        let items = place.items("domains such as envoy", problems)?;
+        if items.is_empty() {
+            place
+                .error(problems, "no domain is limited, so nothing is")
+                .help("name the domain of your Envoys, or leave the field out for all");
+        }
+        let read = text(255, "a domain such as envoy");
+        Some(
+            (items.iter())
+                .filter_map(|item| read(item, problems))
+                .collect(),
+        )
+    });
+    let overrides = fields.or("overrides", false, problems, truth);
+    Some(Rls { domains, overrides })
 }
 
 pub(super) fn admin(place: &Place<'_>, problems: &mut Problems) -> Option<Admin> {

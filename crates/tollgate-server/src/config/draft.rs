@@ -58,6 +58,7 @@ pub(super) struct Spots {
     pub(super) service: Spot,
     pub(super) admin: Spot,
     pub(super) token: Spot,
+    pub(super) service_token: Spot,
     pub(super) database: Spot,
     pub(super) rules: Spot,
 }
@@ -73,6 +74,7 @@ impl Draft {
             service: fields.spot_of("service"),
             admin: fields.spot_of("admin"),
             token: fields.spot_within("admin", "token"),
+            service_token: fields.spot_within("service", "token"),
             database: fields.spot_within("database", "url"),
             rules: fields.spot_of("rules"),
         };

@@ -97,10 +97,15 @@ impl Proxies {
         self.trusted.is_empty()
     }
 
+    /// Whether this peer is one of them.
+    pub(crate) fn trust(&self, peer: IpAddr) -> bool {
+        self.trusted.contain(peer.to_canonical())
+    }
+
     /// From the peer back to the first address that no trusted proxy has.
     pub(crate) fn walk(&self, peer: IpAddr, headers: &HeaderMap) -> Walk {
         let peer = peer.to_canonical();
-        if !self.trusted.contain(peer) {
+        if !self.trust(peer) {
             return Walk::ended(peer, peer, 0, WalkEnd::PeerNotTrusted);
         }
         let lines = headers.get_all(&self.name).iter().rev();

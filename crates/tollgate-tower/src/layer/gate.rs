@@ -41,6 +41,8 @@ pub(super) struct Gate {
     pub(super) charges_preflights: bool,
     pub(super) forwards_normal_paths: bool,
     pub(super) observer: Option<Arc<dyn Observer>>,
+    /// In which everybody is answered, if it is not their own.
+    pub(super) dialect: Option<Dialect>,
 }
 
 /// What came of a request.
@@ -86,6 +88,7 @@ impl Gate {
             charges_preflights: false,
             forwards_normal_paths: false,
             observer: None,
+            dialect: None,
         }
     }
 
@@ -136,7 +139,7 @@ impl Gate {
 
     /// What comes of a decision, unless the request has to wait for its turn.
     pub(super) fn settle(&self, parts: Parts, charged: Result<Charged, PathError>) -> Settled {
-        let dialect = || Dialect::of(&parts.method, &parts.headers);
+        let dialect = || self.dialect_of(&parts);
         let charged = match charged {
             Ok(charged) => charged,
             Err(error) => {
@@ -163,10 +166,8 @@ impl Gate {
         let patience = deadline::patience(&parts.extensions, &parts.headers);
         let patience = patience.map_or(self.max_delay, |told| told.min(self.max_delay));
         let delay = charged.decision.delay();
-        let late = Denial::of_impatient(&charged.decision, patience).map(|denial| {
-            let dialect = Dialect::of(&parts.method, &parts.headers);
-            self.answers.denied(&denial, dialect)
-        });
+        let late = Denial::of_impatient(&charged.decision, patience)
+            .map(|denial| self.answers.denied(&denial, self.dialect_of(&parts)));
         // Given back if it is dropped.
         let place = Place::take(self, parts, charged);
         if let Some(response) = late {
@@ -187,6 +188,10 @@ impl Gate {
         let request = charged.who.asks_for(&target, charged.cost);
         let met = rules.meet(&request);
         self.limiter.refund_on(&met, charged.decision).await;
+    }
+
+    fn dialect_of(&self, parts: &Parts) -> Dialect {
+        (self.dialect).unwrap_or_else(|| Dialect::of(&parts.method, &parts.headers))
     }
 
     fn who(&self, policy: &Policy, parts: &Parts) -> Who {

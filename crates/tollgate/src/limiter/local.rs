@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
 use super::inspection::inspect_memory;
+use super::together::{Joint, Together};
 use crate::bucket::Bucket;
 use crate::decision::{Decision, Source, Tier, TierList};
 use crate::limit::Limit;
@@ -208,7 +209,11 @@ impl LocalLimiter {
         Decision::of_many(tiers, admitted, at_us, Source::Store)
     }
 
-    fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) {
+    pub(super) fn take_together(&self, together: &Together<'_, '_>) -> Joint {
+        together.decided(self.visit_all(&together.charges, true))
+    }
+
+    pub(super) fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) {
         for charge in charges {
             let mut tiers = decision.tiers().iter();
             if let Some(tier) = tiers.find(|tier| tier.rule() == charge.bucket.rule())
@@ -230,7 +235,10 @@ impl LocalLimiter {
 pub(super) fn charges<'a>(met: &'a Met<'_>) -> Charges<'a> {
     let mut charges = Charges::new();
     for rule in met.rules() {
-        charges.push(charge(rule, met.request()));
+        charges.push(Charge {
+            limit: met.limit_of(rule),
+            ..charge(rule, met.request())
+        });
     }
     charges
 }

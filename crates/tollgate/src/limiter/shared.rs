@@ -13,6 +13,7 @@ use super::heartbeat::Heartbeat;
 use super::inspection::inspect_store;
 use super::instances::{Count, Instances};
 use super::local::{charges, charges_of};
+use super::together::{Joint, Together};
 use crate::bucket::Bucket;
 use crate::decision::{Decision, Source, Tier, TierList};
 use crate::limit::Limit;
@@ -210,31 +211,54 @@ impl SharedLimiter {
         done
     }
 
+    /// Several requests at once.
+    pub(super) async fn take_together(&self, together: &Together<'_, '_>) -> Joint {
+        let (charges, sent) = (&together.charges, Instant::now());
+        if let Some((denied, whole)) = self.recall(charges, sent) {
+            return together.remembered(denied, whole);
+        }
+        let whole = self.ask(charges, &together.policies(), true, sent).await;
+        together.decided(whole)
+    }
+
     async fn visit(
         &self,
         charges: &[Charge<'_>],
         policies: &[OnFailure],
         charging: bool,
     ) -> Decision {
+        let sent = Instant::now();
+        if charging && let Some((_, decision)) = self.recall(charges, sent) {
+            return decision;
+        }
+        self.ask(charges, policies, charging, sent).await
+    }
+
+    /// What was denied to one of these charges a while ago and still is: which, and the decision.
+    fn recall(&self, charges: &[Charge<'_>], now: Instant) -> Option<(usize, Decision)> {
+        let (denied, outcome) = self.denials.recall(charges, now)?;
+        self.remembered.fetch_add(1, Ordering::Relaxed);
+        let tiers = TierList::of(std::iter::once(Tier::new(&charges[denied], outcome)));
+        let decision = Decision::of_many(tiers, false, outcome.at_us, Source::Remembered);
+        Some((denied, decision))
+    }
+
+    async fn ask(
+        &self,
+        charges: &[Charge<'_>],
+        policies: &[OnFailure],
+        charging: bool,
+        sent: Instant,
+    ) -> Decision {
         if charges.is_empty() {
             // Nothing to ask, and nobody to wait for.
             let (admitted, at_us) = self.local.visit_all(&[], &mut Vec::<Tier>::new(), false);
-            return Decision::of_many(
-                TierList::of(std::iter::empty()),
-                admitted,
-                at_us,
-                Source::Store,
-            );
+            let tiers = TierList::of(std::iter::empty());
+            return Decision::of_many(tiers, admitted, at_us, Source::Store);
         }
         if let Some(heartbeat) = &self.heartbeat {
             // There may have been no runtime when this limiter was made.
             heartbeat.start();
-        }
-        let sent = Instant::now();
-        if charging && let Some((i, outcome)) = self.denials.recall(charges, sent) {
-            self.remembered.fetch_add(1, Ordering::Relaxed);
-            let tiers = TierList::of(std::iter::once(Tier::new(&charges[i], outcome)));
-            return Decision::of_many(tiers, false, outcome.at_us, Source::Remembered);
         }
         if let Some(asking) = self.may_ask(sent) {
             let answer = match charging {

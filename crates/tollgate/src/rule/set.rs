@@ -19,6 +19,7 @@ use super::index::{Finder, Index};
 use super::matching::Match;
 use super::{Mode, Rule};
 use crate::bucket::{Bucket, Dimension};
+use crate::limit::Limit;
 use crate::name::Name;
 use crate::path::{PathRules, Pattern};
 use crate::request::Request;
@@ -77,10 +78,35 @@ pub struct Met<'a> {
     /// With the route and the cost that the rules say, if it says none itself.
     request: Cow<'a, Request<'a>>,
     rules: SmallVec<[&'a Rule; 4]>,
+    /// What holds in place of the rules' own limits, if somebody said so.
+    limit: Option<Box<Limit>>,
     generation: u64,
 }
 
 impl<'a> Met<'a> {
+    /// Without the rules that are not to count: for who tells only a part of what rules may ask for.
+    #[must_use]
+    pub fn only(mut self, counts: impl Fn(&Rule) -> bool) -> Self {
+        self.rules.retain(|rule| counts(rule));
+        self
+    }
+
+    /// With this limit in place of those of the rules that count for somebody. What is everybody's keeps its own, as others rely on it.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Limit) -> Self {
+        self.limit = Some(Box::new(limit));
+        self
+    }
+
+    /// What one of these rules allows.
+    #[inline]
+    pub(crate) fn limit_of<'r>(&'r self, rule: &'r Rule) -> &'r Limit {
+        match &self.limit {
+            Some(limit) if !rule.dimensions().is_empty() => limit,
+            _ => rule.limit(),
+        }
+    }
+
     /// The rules, in their order, each with the figures of the request's plan.
     #[inline]
     #[must_use]
@@ -252,6 +278,7 @@ impl RuleSet {
             return Met {
                 rules: rules.collect(),
                 request: Cow::Borrowed(request),
+                limit: None,
                 generation: self.generation,
             };
         }
@@ -278,6 +305,7 @@ impl RuleSet {
         Met {
             request,
             rules,
+            limit: None,
             generation: self.generation,
         }
     }

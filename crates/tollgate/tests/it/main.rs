@@ -62,3 +62,5 @@ mod shared;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "redis")]
+mod together;

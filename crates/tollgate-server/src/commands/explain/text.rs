@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::report::{CallerReport, DecisionReport, Report, RequestReport, RuleReport};
+use crate::explanation::{CallerReport, DecisionReport, Report, RequestReport, RuleReport};
 
 pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     write_request(out, &report.request)?;

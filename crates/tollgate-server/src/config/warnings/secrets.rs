@@ -35,14 +35,27 @@ pub(super) fn redis_password_without_tls(draft: &Draft, problems: &mut Problems)
 }
 
 pub(super) fn token_in_clear(draft: &Draft, problems: &mut Problems) {
-    let token = draft.admin.as_ref().and_then(|admin| admin.token.as_ref());
-    if token.is_some_and(super::super::Secret::is_in_clear) {
-        problems
-            .warning(
-                draft.spots.token.clone(),
-                format!("the token stands in the file: {CLEAR}"),
-            )
-            .help("put it into the environment: token: \"${TOLLGATE_ADMIN_TOKEN}\"");
+    let admin = draft.admin.as_ref().and_then(|admin| admin.token.as_ref());
+    let service = (draft.service.as_ref()).and_then(|service| service.token.as_ref());
+    let tokens = [
+        (admin, &draft.spots.token, "TOLLGATE_ADMIN_TOKEN"),
+        (
+            service,
+            &draft.spots.service_token,
+            "TOLLGATE_SERVICE_TOKEN",
+        ),
+    ];
+    for (token, spot, variable) in tokens {
+        if token.is_some_and(super::super::Secret::is_in_clear) {
+            problems
+                .warning(
+                    spot.clone(),
+                    format!("the token stands in the file: {CLEAR}"),
+                )
+                .help(format!(
+                    "put it into the environment: token: \"${{{variable}}}\""
+                ));
+        }
     }
 }
 

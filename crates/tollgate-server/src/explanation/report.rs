@@ -12,85 +12,85 @@ use crate::door::bucket_values;
 const MOST: usize = 200;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
-    pub(super) generation: u64,
-    pub(super) request: RequestReport,
-    pub(super) caller: CallerReport,
-    pub(super) rules: Vec<RuleReport>,
-    pub(super) decision: Option<DecisionReport>,
+pub(crate) struct Report {
+    pub(crate) generation: u64,
+    pub(crate) request: RequestReport,
+    pub(crate) caller: CallerReport,
+    pub(crate) rules: Vec<RuleReport>,
+    pub(crate) decision: Option<DecisionReport>,
     /// Why there are no figures of what is used, if there are none.
-    pub(super) usage_unknown: Option<&'static str>,
+    pub(crate) usage_unknown: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct RequestReport {
-    pub(super) method: String,
+pub(crate) struct RequestReport {
+    pub(crate) method: String,
     /// As it was written.
-    pub(super) asked: String,
+    pub(crate) asked: String,
     /// As it is matched and forwarded.
-    pub(super) path: Option<String>,
+    pub(crate) path: Option<String>,
     /// Why the path is refused, if it is.
-    pub(super) refused: Option<String>,
-    pub(super) host: Option<String>,
-    pub(super) endpoint: Option<String>,
-    pub(super) cost: Option<u64>,
+    pub(crate) refused: Option<String>,
+    pub(crate) host: Option<String>,
+    pub(crate) endpoint: Option<String>,
+    pub(crate) cost: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct CallerReport {
-    pub(super) client: Option<String>,
-    pub(super) how: String,
-    pub(super) plan: Option<String>,
-    pub(super) ip: String,
+pub(crate) struct CallerReport {
+    pub(crate) client: Option<String>,
+    pub(crate) how: String,
+    pub(crate) plan: Option<String>,
+    pub(crate) ip: String,
     /// Whether nobody said where the request comes from.
-    pub(super) ip_is_assumed: bool,
-    pub(super) address: String,
-    pub(super) client_sources: Vec<SourceReport>,
-    pub(super) plan_sources: Vec<SourceReport>,
+    pub(crate) ip_is_assumed: bool,
+    pub(crate) address: String,
+    pub(crate) client_sources: Vec<SourceReport>,
+    pub(crate) plan_sources: Vec<SourceReport>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct SourceReport {
-    pub(super) source: String,
-    pub(super) outcome: String,
+pub(crate) struct SourceReport {
+    pub(crate) source: String,
+    pub(crate) outcome: String,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct RuleReport {
-    pub(super) id: String,
-    pub(super) applies: bool,
+pub(crate) struct RuleReport {
+    pub(crate) id: String,
+    pub(crate) applies: bool,
     /// Why it does not apply.
-    pub(super) why_not: Option<String>,
-    pub(super) plan: Option<String>,
-    pub(super) limit: Option<String>,
-    pub(super) mode: Option<String>,
-    pub(super) on_store_failure: Option<String>,
+    pub(crate) why_not: Option<String>,
+    pub(crate) plan: Option<String>,
+    pub(crate) limit: Option<String>,
+    pub(crate) mode: Option<String>,
+    pub(crate) on_store_failure: Option<String>,
     /// What tells its bucket apart.
-    pub(super) bucket: Vec<(String, String)>,
-    pub(super) used: Option<u64>,
-    pub(super) remaining: Option<u64>,
-    pub(super) reset_after_ms: Option<u64>,
+    pub(crate) bucket: Vec<(String, String)>,
+    pub(crate) used: Option<u64>,
+    pub(crate) remaining: Option<u64>,
+    pub(crate) reset_after_ms: Option<u64>,
     /// What it says about this request by itself.
-    pub(super) verdict: Option<String>,
+    pub(crate) verdict: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct DecisionReport {
-    pub(super) allowed: bool,
-    pub(super) verdict: String,
-    pub(super) rule: Option<String>,
-    pub(super) retry_after_ms: Option<u64>,
+pub(crate) struct DecisionReport {
+    pub(crate) allowed: bool,
+    pub(crate) verdict: String,
+    pub(crate) rule: Option<String>,
+    pub(crate) retry_after_ms: Option<u64>,
 }
 
 /// What is known of what is used.
-pub(super) enum Usage {
+pub(crate) enum Usage {
     Known(Box<Decision>),
     Unreachable,
     InAnotherProcess,
 }
 
 impl Report {
-    pub(super) fn new(
+    pub(crate) fn new(
         head: &Head<'_>,
         generation: u64,
         who: &identity::Explanation,
@@ -124,11 +124,11 @@ impl Report {
         }
     }
 
-    pub(super) fn refuse(&mut self, error: &PathError) {
+    pub(crate) fn refuse(&mut self, error: &PathError) {
         self.request.refused = Some(error.to_string());
     }
 
-    pub(super) fn fill(
+    pub(crate) fn fill(
         &mut self,
         view: &View<'_>,
         met: &Met<'_>,

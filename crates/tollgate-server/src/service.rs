@@ -1,0 +1,71 @@
+//! The decision service: other gateways ask here whether a request may go. One port for JSON, forward-auth and Envoy's protocol.
+//!
+//! It knows HTTP and gRPC, and nothing of listeners. Whoever may ask is believed: a caller of `/v1/check` or of Envoy's protocol says who
+//! is calling *it*, so both need the token where there is one. Forward-auth is told no more than a gateway would see, and believes
+//! its peer as far as a gateway would.
+
+mod answer;
+mod auth;
+mod check;
+mod explain;
+mod facts;
+mod metrics;
+mod openapi;
+mod problem;
+mod reading;
+mod rls;
+mod token;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{any, get, post};
+
+use crate::config;
+use crate::door::Door;
+pub use metrics::Metrics;
+// Envoy's messages and a client, for our own tests and benchmarks.
+#[doc(hidden)]
+pub use rls::generated as protocol;
+use token::Token;
+
+/// What can be asked for over HTTP: the method, the path, and what it is for. Forward-auth takes any method.
+pub const ENDPOINTS: [(&str, &str, &str); 5] = [
+    ("POST", "/v1/check", "whether requests may go"),
+    ("POST", "/v1/explain", "why a request may go or not"),
+    ("GET", "/v1/forward-auth", "for Traefik and Caddy"),
+    ("GET", "/v1/auth-request", "for nginx"),
+    ("GET", "/openapi.json", "what can be asked, as OpenAPI"),
+];
+
+/// What every endpoint has at hand.
+struct Shared {
+    door: Door,
+    token: Token,
+    auth: auth::Auth,
+    metrics: Metrics,
+}
+
+type Service = axum::extract::State<Arc<Shared>>;
+
+/// Everything this service answers.
+pub fn router(door: Door, config: &config::Service, metrics: Metrics) -> Router {
+    let shared = Arc::new(Shared {
+        auth: auth::Auth::new(&door),
+        door,
+        token: Token::new(config.token.clone()),
+        metrics,
+    });
+    let rls = rls::service(Arc::clone(&shared), config.rls.clone());
+    Router::new()
+        .route("/v1/check", post(check::check))
+        .route("/v1/explain", post(explain::explain))
+        .route("/v1/forward-auth", any(auth::forward_auth))
+        .route("/v1/auth-request", any(auth::auth_request))
+        .route("/openapi.json", get(openapi::document))
+        .route_service(rls::PATH, rls)
+        .route_service(rls::HEALTH_PATH, rls::health())
+        .method_not_allowed_fallback(problem::method_not_allowed)
+        .fallback(problem::not_found)
+        .with_state(shared)
+}

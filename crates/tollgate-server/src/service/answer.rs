@@ -1,0 +1,144 @@
+//! A decision in JSON.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue};
+use serde::Serialize;
+use tollgate::{Decision, PathError, Source, Tier, Verdict};
+use tollgate_tower::answer::{Denial, HeaderFamilies, Reason};
+
+use super::metrics::Outcome;
+
+/// What is answered to one check.
+#[derive(Debug, Serialize)]
+pub(super) struct Answer {
+    pub(super) allowed: bool,
+    /// What to answer the request with: 200 if it may go.
+    pub(super) status: u16,
+    reason: Option<&'static str>,
+    detail: Option<String>,
+    /// The rule that bound the decision, and its figures.
+    rule: Option<&'static str>,
+    limit: Option<u64>,
+    remaining: Option<u64>,
+    reset_ms: Option<u64>,
+    /// When to come again, in whole seconds and in milliseconds.
+    retry_after: Option<u64>,
+    retry_after_ms: Option<u64>,
+    /// How long the request has to wait before it goes.
+    delay_ms: u64,
+    tiers: Vec<TierAnswer>,
+    source: Option<&'static str>,
+    generation: u64,
+    /// To be added to the response.
+    headers: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize)]
+struct TierAnswer {
+    rule: &'static str,
+    limit: u64,
+    remaining: u64,
+    reset_ms: u64,
+    shadow: bool,
+    verdict: &'static str,
+}
+
+impl Answer {
+    pub(super) fn of(decision: &Decision) -> Self {
+        let denial = Denial::of(decision);
+        let mut headers = HeaderMap::new();
+        HeaderFamilies::default().add(decision, &mut headers);
+        Self {
+            allowed: decision.allowed(),
+            status: denial.map_or(200, |denial| denial.status().as_u16()),
+            reason: denial.map(|denial| reason(denial.reason())),
+            detail: denial.map(|denial| denial.detail()),
+            rule: decision.tier().map(|tier| tier.rule().as_str()),
+            limit: decision.limit(),
+            remaining: decision.remaining(),
+            reset_ms: decision.reset_after().map(ms),
+            retry_after: denial.and_then(|denial| denial.retry_after_seconds()),
+            retry_after_ms: denial.and_then(|denial| denial.retry_after_ms()),
+            delay_ms: ms(decision.delay()),
+            tiers: decision.tiers().iter().map(TierAnswer::of).collect(),
+            source: Some(source(decision.source())),
+            generation: decision.generation(),
+            headers: headers.iter().map(field).collect(),
+        }
+    }
+
+    /// The answer to a request whose path can be read in more than one way.
+    pub(super) fn refused(error: &PathError, generation: u64) -> Self {
+        Self {
+            allowed: false,
+            status: 400,
+            reason: Some("path_refused"),
+            detail: Some(error.to_string()),
+            rule: None,
+            limit: None,
+            remaining: None,
+            reset_ms: None,
+            retry_after: None,
+            retry_after_ms: None,
+            delay_ms: 0,
+            tiers: Vec::new(),
+            source: None,
+            generation,
+            headers: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        Outcome::of_status(self.status)
+    }
+}
+
+impl TierAnswer {
+    fn of(tier: &Tier) -> Self {
+        Self {
+            rule: tier.rule().as_str(),
+            limit: tier.limit().capacity(),
+            remaining: tier.remaining(),
+            reset_ms: ms(tier.reset_after()),
+            shadow: tier.is_shadow(),
+            verdict: match tier.verdict() {
+                Verdict::Allow => "allow",
+                Verdict::AllowAfter(_) => "delay",
+                Verdict::Deny { .. } => "deny",
+                Verdict::NeverFits => "never_fits",
+            },
+        }
+    }
+}
+
+fn reason(reason: Reason) -> &'static str {
+    match reason {
+        Reason::NeverFits => "never_fits",
+        Reason::QueueTooLong => "queue_too_long",
+        Reason::Closed => "closed",
+        _ => "quota_exceeded",
+    }
+}
+
+/// Where a decision came from, in a word.
+pub(super) fn source(source: Source) -> &'static str {
+    match source {
+        Source::Remembered => "remembered",
+        Source::Local => "local",
+        Source::Closed => "closed",
+        _ => "store",
+    }
+}
+
+/// A field as text, which all of ours are.
+pub(super) fn field((name, value): (&http::HeaderName, &HeaderValue)) -> (String, String) {
+    let value = value.to_str().unwrap_or_default();
+    (name.to_string(), value.to_owned())
+}
+
+/// Rounded up: who waits so long has waited long enough.
+pub(super) fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

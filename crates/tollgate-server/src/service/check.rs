@@ -1,0 +1,283 @@
+//! `POST /v1/check`: whether requests may go, in JSON. Each check is all or none in itself, and independent of the others.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use futures_util::future::join_all;
+use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode, Uri};
+use serde_json::{Value, json};
+use tollgate::PathError;
+use tollgate_tower::identity::parse_address;
+use tollgate_tower::policy::{Head, Policy};
+
+use super::answer::Answer;
+use super::facts::Facts;
+use super::metrics::{Endpoint, Outcome};
+use super::problem::Problem;
+use super::reading::{self, Fields, LONGEST_PATH, LONGEST_TEXT, kind};
+use super::{Service, Shared};
+use crate::document::reading::shortened;
+
+/// The most checks of one question.
+const MOST_CHECKS: usize = 100;
+
+/// The most headers of a request.
+const MOST_HEADERS: usize = 100;
+
+const FACTS: &[&str] = &[
+    "request",
+    "client",
+    "plan",
+    "ip",
+    "route",
+    "method",
+    "path",
+    "host",
+    "attributes",
+    "cost",
+];
+const REQUEST: &[&str] = &["method", "path", "host", "headers", "ip"];
+
+/// What is asked about.
+enum Check<'a> {
+    /// A request as it came to a gateway.
+    Described(Box<Described>),
+    /// What somebody found out about one.
+    Told(Facts<'a>),
+    /// One whose path can be read in more than one way.
+    Refused(PathError),
+}
+
+/// A request as it came to a gateway.
+pub(super) struct Described {
+    method: Method,
+    uri: Uri,
+    pub(super) headers: HeaderMap,
+    pub(super) ip: IpAddr,
+    pub(super) cost: Option<u64>,
+}
+
+pub(super) async fn check(State(shared): Service, request: Request) -> Response<Body> {
+    let started = Instant::now();
+    let response = match answer(&shared, request).await {
+        Ok(response) => response,
+        Err(problem) => {
+            let response = problem.response();
+            let outcome = Outcome::of_status(response.status().as_u16());
+            shared.metrics.count(Endpoint::Check, outcome);
+            response
+        }
+    };
+    shared.metrics.took(Endpoint::Check, started.elapsed());
+    response
+}
+
+async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Problem> {
+    if !shared.token.opens(request.headers()) {
+        return Err(Problem::unauthorised());
+    }
+    let by_decision = match request.uri().query() {
+        None => false,
+        Some("status=decision") => true,
+        Some(_) => return Err(Problem::bad("the only query is ?status=decision")),
+    };
+    let body = reading::json(&reading::whole(request.into_body()).await?)?;
+    let policy = shared.door.policy();
+    let Some(checks) = many(&body)? else {
+        let answer = decide(shared, &policy, read(&body, "", &policy)?).await;
+        let status = match by_decision {
+            true => StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK),
+            false => StatusCode::OK,
+        };
+        return Ok(with_body(status, &answer));
+    };
+    if by_decision {
+        return Err(Problem::bad(
+            "?status=decision is for one check, not for several",
+        ));
+    }
+    let read = |(nth, check)| read(check, &format!("checks[{nth}]"), &policy);
+    // All are read before one is decided: who made a mistake has not paid for the half of it.
+    let checks: Vec<Check<'_>> = checks
+        .iter()
+        .enumerate()
+        .map(read)
+        .collect::<Result<_, _>>()?;
+    let decided = checks
+        .into_iter()
+        .map(|check| decide(shared, &policy, check));
+    let results = join_all(decided).await;
+    Ok(with_body(StatusCode::OK, &json!({ "results": results })))
+}
+
+/// The checks, if there are several.
+fn many(body: &Value) -> Result<Option<&Vec<Value>>, Problem> {
+    if body.get("checks").is_none() {
+        return Ok(None);
+    }
+    let fields = Fields::of(body, "", &["checks"])?;
+    match fields.get("checks") {
+        Some(Value::Array(checks)) if checks.len() <= MOST_CHECKS => Ok(Some(checks)),
+        Some(Value::Array(checks)) => Err(fields.wrong(
+            "checks",
+            format!("{} checks are more than {MOST_CHECKS}", checks.len()),
+        )),
+        other => {
+            let got = other.map_or("nothing", kind);
+            Err(fields.wrong("checks", format!("expected a list of checks, got {got}")))
+        }
+    }
+}
+
+fn with_body(status: StatusCode, body: &impl serde::Serialize) -> Response<Body> {
+    let body = serde_json::to_vec(body).unwrap_or_default();
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+async fn decide(shared: &Shared, policy: &Policy, check: Check<'_>) -> Answer {
+    let refused = |error| Answer::refused(&error, policy.generation());
+    let answer = match check {
+        Check::Refused(error) => refused(error),
+        Check::Told(facts) => {
+            let decision = shared.door.decide_on(policy, &facts.request()).await;
+            Answer::of(&decision)
+        }
+        Check::Described(described) => match policy.view(&described.head(), described.ip) {
+            Err(error) => refused(error),
+            Ok(view) => {
+                let mut request = view.request();
+                if let Some(cost) = described.cost {
+                    request = request.cost(cost);
+                }
+                Answer::of(&shared.door.decide_on(policy, &request).await)
+            }
+        },
+    };
+    shared.metrics.count(Endpoint::Check, answer.outcome());
+    answer
+}
+
+fn read<'a>(check: &'a Value, at: &str, policy: &'a Policy) -> Result<Check<'a>, Problem> {
+    let fields = Fields::of(check, at, FACTS)?;
+    if fields.get("request").is_some() {
+        return Ok(Check::Described(Box::new(Described::read(check, at)?)));
+    }
+    told(&fields, policy)
+}
+
+fn told<'a>(fields: &Fields<'a>, policy: &'a Policy) -> Result<Check<'a>, Problem> {
+    let text = |name| fields.text(name, LONGEST_TEXT);
+    let mut facts = Facts {
+        client: text("client")?.map(Into::into),
+        plan: text("plan")?.map(Into::into),
+        ip: ip(fields)?,
+        route: text("route")?,
+        method: text("method")?,
+        host: text("host")?,
+        cost: fields.number("cost")?,
+        ..Facts::default()
+    };
+    for (name, value) in fields.object("attributes")?.into_iter().flatten() {
+        let Some(value) = value.as_str().filter(|value| value.len() <= LONGEST_TEXT) else {
+            let what = format!(
+                "{} needs text of up to {LONGEST_TEXT} bytes",
+                shortened(name)
+            );
+            return Err(fields.wrong("attributes", what));
+        };
+        facts.add_attribute(policy, name, value);
+    }
+    if let Some(path) = fields.text("path", LONGEST_PATH)?
+        && let Err(error) = facts.set_path(policy, path)
+    {
+        return Ok(Check::Refused(error));
+    }
+    facts.complete(policy);
+    facts.name_by_address(policy);
+    Ok(Check::Told(facts))
+}
+
+fn ip(fields: &Fields<'_>) -> Result<Option<IpAddr>, Problem> {
+    let Some(text) = fields.text("ip", LONGEST_TEXT)? else {
+        return Ok(None);
+    };
+    let wrong = |_| fields.wrong("ip", format!("{} is not an address", shortened(text)));
+    parse_address(text).map(Some).map_err(wrong)
+}
+
+impl Described {
+    /// `{ "request": { … }, "cost": 1 }`.
+    pub(super) fn read(value: &Value, at: &str) -> Result<Self, Problem> {
+        let outer = Fields::of(value, at, &["request", "cost"])?;
+        let Some(request) = outer.get("request") else {
+            return Err(outer.wrong("", "the field \"request\" is missing"));
+        };
+        let fields = Fields::of(request, &outer.path("request"), REQUEST)?;
+        let method = fields.required("method", LONGEST_TEXT)?;
+        let path = fields.required("path", LONGEST_PATH)?;
+        let Some(ip) = ip(&fields)? else {
+            let help =
+                "the field \"ip\" is missing: the address of whoever connected to the gateway";
+            return Err(fields.wrong("", help));
+        };
+        let mut headers = read_headers(&fields)?;
+        if let Some(host) = fields.text("host", LONGEST_TEXT)? {
+            let wrong = |_| fields.wrong("host", "this is not a host");
+            headers.insert(HOST, HeaderValue::try_from(host).map_err(wrong)?);
+        }
+        let odd = |name, what| fields.wrong(name, format!("this is not {what}"));
+        Ok(Self {
+            method: Method::from_bytes(method.as_bytes()).map_err(|_| odd("method", "a method"))?,
+            uri: read_uri(path.as_bytes())
+                .ok_or_else(|| odd("path", "a path such as /v1/charges"))?,
+            headers,
+            ip,
+            cost: outer.number("cost")?,
+        })
+    }
+
+    pub(super) fn head(&self) -> Head<'_> {
+        Head {
+            method: &self.method,
+            uri: &self.uri,
+            headers: &self.headers,
+        }
+    }
+}
+
+/// A path with or without a query, or a whole address.
+pub(super) fn read_uri(text: &[u8]) -> Option<Uri> {
+    let uri = Uri::try_from(text).ok()?;
+    uri.path().starts_with('/').then_some(uri)
+}
+
+/// Names and values, or lists of values.
+fn read_headers(fields: &Fields<'_>) -> Result<HeaderMap, Problem> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields.object("headers")?.into_iter().flatten() {
+        // What stands behind the name may be a secret.
+        let wrong = || fields.wrong("headers", format!("{} is not a header", shortened(name)));
+        let values = match value {
+            Value::Array(values) => values.as_slice(),
+            value => std::slice::from_ref(value),
+        };
+        let name = HeaderName::try_from(name).map_err(|_| wrong())?;
+        for value in values {
+            let value = value
+                .as_str()
+                .and_then(|value| HeaderValue::try_from(value).ok());
+            headers.append(name.clone(), value.ok_or_else(wrong)?);
+            if headers.len() > MOST_HEADERS {
+                return Err(fields.wrong("headers", format!("more than {MOST_HEADERS} lines")));
+            }
+        }
+    }
+    Ok(headers)
+}

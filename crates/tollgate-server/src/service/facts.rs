@@ -1,0 +1,103 @@
+//! A request as somebody describes it who is believed: a gateway that asks in plain words, or an Envoy's descriptor.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use http::HeaderMap;
+use tollgate::{Dimension, Name, Path, PathError, Request};
+use tollgate_tower::policy::Policy;
+
+/// What is known of a request. Everything is optional.
+#[derive(Debug, Default)]
+pub(super) struct Facts<'a> {
+    pub(super) client: Option<Cow<'a, str>>,
+    pub(super) plan: Option<Cow<'a, str>>,
+    pub(super) ip: Option<IpAddr>,
+    pub(super) route: Option<&'a str>,
+    pub(super) method: Option<&'a str>,
+    pub(super) host: Option<&'a str>,
+    pub(super) path: Option<Path<'a>>,
+    pub(super) attributes: Vec<(Name, &'a str)>,
+    pub(super) cost: Option<u64>,
+}
+
+impl<'a> Facts<'a> {
+    /// A path in its one spelling; what follows a question mark is no part of it.
+    pub(super) fn set_path(&mut self, policy: &Policy, path: &'a str) -> Result<(), PathError> {
+        let end = path.find(['?', '#']).unwrap_or(path.len());
+        let path = path.get(..end).unwrap_or(path);
+        self.path = Some(policy.rules().paths().normalise(path)?);
+        Ok(())
+    }
+
+    /// An attribute, if some rule looks at it: names are never made of what somebody sends.
+    pub(super) fn add_attribute(&mut self, policy: &Policy, name: &str, value: &'a str) {
+        let mut known = policy.rules().attribute_names().iter();
+        if let Some(name) = known.find(|known| known.as_str() == name) {
+            self.attributes.push((*name, value));
+        }
+    }
+
+    /// Adds what the policy knows: an address in the form in which it is counted, and the plan of a known client.
+    pub(super) fn complete(&mut self, policy: &'a Policy) {
+        if let Some(ip) = self.ip {
+            let caller = (policy.identity()).caller(ip, &HeaderMap::new(), policy.clients());
+            self.ip = Some(caller.ip());
+        }
+        if let (Some(client), None) = (&self.client, &self.plan) {
+            self.plan = policy.clients().plan_of(client).map(Cow::Borrowed);
+        }
+    }
+
+    /// Takes who has no name for whom its address stands, as a gateway would.
+    pub(super) fn name_by_address(&mut self, policy: &Policy) {
+        if let (None, Some(ip)) = (&self.client, self.ip) {
+            let caller = (policy.identity()).caller(ip, &HeaderMap::new(), policy.clients());
+            self.client = caller.client().map(|client| client.to_owned().into());
+        }
+    }
+
+    /// Whether it says what a rule counts by. Who has no plan has said so.
+    pub(super) fn says(&self, dimension: Dimension) -> bool {
+        match dimension {
+            Dimension::Client => self.client.is_some(),
+            Dimension::Ip => self.ip.is_some(),
+            Dimension::Route => self.route.is_some() || self.path.is_some(),
+            Dimension::Method => self.method.is_some(),
+            Dimension::Attribute(name) => self.attributes.iter().any(|(said, _)| *said == name),
+            _ => true,
+        }
+    }
+
+    pub(super) fn request(&self) -> Request<'_> {
+        let mut request = Request::new();
+        if let Some(client) = &self.client {
+            request = request.client(client);
+        }
+        if let Some(plan) = &self.plan {
+            request = request.plan(plan);
+        }
+        if let Some(ip) = self.ip {
+            request = request.ip(ip);
+        }
+        if let Some(route) = self.route {
+            request = request.route(route);
+        }
+        if let Some(method) = self.method {
+            request = request.method(method);
+        }
+        if let Some(host) = self.host {
+            request = request.host(host);
+        }
+        if let Some(path) = &self.path {
+            request = request.path(path);
+        }
+        for (name, value) in &self.attributes {
+            request = request.attribute(*name, value);
+        }
+        if let Some(cost) = self.cost {
+            request = request.cost(cost);
+        }
+        request
+    }
+}

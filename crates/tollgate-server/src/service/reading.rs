@@ -1,0 +1,149 @@
+//! Questions in JSON, read so that a mistake is named: where it is, and what was probably meant.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::StatusCode;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde_json::{Map, Value};
+use tollgate::words::nearest;
+
+use super::problem::Problem;
+use crate::document::reading::{listed, shortened};
+
+/// The most bytes of a question.
+pub(super) const MOST_BYTES: usize = 256 * 1_024;
+
+/// A text of more bytes names nobody.
+pub(super) const LONGEST_TEXT: usize = 1_024;
+
+/// The longest path that is looked at.
+pub(super) const LONGEST_PATH: usize = 16 * 1_024;
+
+/// How long a question may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// All of a question.
+pub(super) async fn whole(body: Body) -> Result<Bytes, Problem> {
+    let limited = Limited::new(body, MOST_BYTES).collect();
+    match tokio::time::timeout(PATIENCE, limited).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body has more than {MOST_BYTES} bytes"),
+        )),
+        Ok(Err(_)) => Err(Problem::bad("the body ended before its time")),
+        Err(_) => Err(Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body took too long",
+        )),
+    }
+}
+
+pub(super) fn json(body: &[u8]) -> Result<Value, Problem> {
+    serde_json::from_slice(body).map_err(|error| Problem::bad(format!("not JSON: {error}")))
+}
+
+/// An object whose fields are known.
+pub(super) struct Fields<'a> {
+    /// Where it stands; empty for the whole.
+    at: String,
+    map: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn of(value: &'a Value, at: &str, known: &[&str]) -> Result<Self, Problem> {
+        let Value::Object(map) = value else {
+            let place = if at.is_empty() { "the body" } else { at };
+            let wanted = listed(known, "and");
+            let got = kind(value);
+            return Err(Problem::bad(format!(
+                "{place}: expected an object with {wanted}, got {got}"
+            )));
+        };
+        let fields = Self {
+            at: at.to_owned(),
+            map,
+        };
+        if let Some(name) = map.keys().find(|name| !known.contains(&name.as_str())) {
+            let help = match nearest(name, known) {
+                Some(meant) => format!("did you mean {meant:?}?"),
+                None => format!("known are {}", listed(known, "and")),
+            };
+            let name = shortened(name);
+            return Err(fields.wrong("", format!("there is no field {name} here; {help}")));
+        }
+        Ok(fields)
+    }
+
+    /// What is wrong with one of them, or with all if it has no name.
+    pub(super) fn wrong(&self, name: &str, what: impl std::fmt::Display) -> Problem {
+        match self.path(name).as_str() {
+            "" => Problem::bad(what.to_string()),
+            path => Problem::bad(format!("{path}: {what}")),
+        }
+    }
+
+    pub(super) fn path(&self, name: &str) -> String {
+        match (self.at.as_str(), name) {
+            ("", name) => name.to_owned(),
+            (at, "") => at.to_owned(),
+            (at, name) => format!("{at}.{name}"),
+        }
+    }
+
+    /// `null` is as good as nothing.
+    pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
+        self.map.get(name).filter(|value| !value.is_null())
+    }
+
+    /// Text that says something.
+    pub(super) fn text(&self, name: &str, most: usize) -> Result<Option<&'a str>, Problem> {
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        match value.as_str() {
+            Some("") => Err(self.wrong(name, "this is empty; leave it out if there is none")),
+            Some(text) if text.len() > most => {
+                Err(self.wrong(name, format!("this has more than {most} bytes")))
+            }
+            Some(text) => Ok(Some(text)),
+            None => Err(self.wrong(name, format!("expected text, got {}", kind(value)))),
+        }
+    }
+
+    pub(super) fn required(&self, name: &str, most: usize) -> Result<&'a str, Problem> {
+        let missing = || self.wrong("", format!("the field {name:?} is missing"));
+        self.text(name, most)?.ok_or_else(missing)
+    }
+
+    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
+        let wrong = |value| {
+            let got = kind(value);
+            self.wrong(
+                name,
+                format!("expected a whole number from 0 on, got {got}"),
+            )
+        };
+        let read = |value: &'a Value| value.as_u64().ok_or_else(|| wrong(value));
+        self.get(name).map(read).transpose()
+    }
+
+    pub(super) fn object(&self, name: &str) -> Result<Option<&'a Map<String, Value>>, Problem> {
+        let wrong = |value| self.wrong(name, format!("expected an object, got {}", kind(value)));
+        let read = |value: &'a Value| value.as_object().ok_or_else(|| wrong(value));
+        self.get(name).map(read).transpose()
+    }
+}
+
+pub(super) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

@@ -1,0 +1,304 @@
+//! Other people's gateways in front of a small API, asking our service: nginx, Caddy and Envoy themselves, by the files in docs/gateways.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::redis_server::RedisServer;
+use crate::served::{Reply, Served, Upstream, ask, free_port, until};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// A gateway by its file in the documentation, with ports of our own.
+struct Gateway {
+    process: Child,
+    address: SocketAddr,
+    upstream: Upstream,
+    folder: TempDir,
+}
+
+impl Gateway {
+    fn start(file: &str, served: &Served, command: impl Fn(PathBuf) -> Command) -> Self {
+        let upstream = Upstream::start();
+        let text = std::fs::read_to_string(format!("{ROOT}/docs/gateways/{file}")).unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let ports = [
+            ("8080", address.port()),
+            ("8081", served.address.port()),
+            ("3000", upstream.address.port()),
+        ];
+        // A machine that is busy with other tests is slower than one that serves.
+        let text = text.replace("timeout: 0.02s", "timeout: 10s");
+        let text = ports.iter().fold(text, |text, (from, to)| {
+            assert!(text.contains(from), "{file} has no port {from}");
+            text.replace(from, &to.to_string())
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(file);
+        std::fs::write(&path, text).unwrap();
+        let mut command = command(path);
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let process = command
+            .env("HOME", folder.path())
+            .current_dir(folder.path())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}; `make needs` sees to that"));
+        let gateway = Self {
+            process,
+            address,
+            upstream,
+            folder,
+        };
+        until(&format!("{file}: nobody listens"), || {
+            std::net::TcpStream::connect(address).is_ok()
+        });
+        gateway
+    }
+
+    fn get(&self, path: &str, headers: &str) -> Reply {
+        ask(self.address, "GET", path, headers, "")
+    }
+
+    /// What so many requests get.
+    fn statuses(&self, path: &str, headers: &str, count: usize) -> Vec<u16> {
+        (0..count).map(|_| self.get(path, headers).status).collect()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        // Its workers end with nginx if it is asked to end, and not if it is killed.
+        let id = self.process.id().to_string();
+        let _ = Command::new("kill").arg(&id).status();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.folder.path().join("log"));
+            let _ = writeln!(std::io::stderr(), "{}", log.unwrap_or_default());
+        }
+    }
+}
+
+fn nginx(path: PathBuf) -> Command {
+    let mut command = Command::new("/usr/sbin/nginx");
+    let folder = path.parent().unwrap().display().to_string();
+    // In the foreground, and all it writes in a folder of its own.
+    let settings = format!("daemon off; pid {folder}/pid; error_log stderr;");
+    command
+        .arg("-p")
+        .arg(&folder)
+        .arg("-c")
+        .arg(path)
+        .arg("-g")
+        .arg(settings);
+    command
+}
+
+fn caddy(path: PathBuf) -> Command {
+    let mut command = Command::new("caddy");
+    command
+        .args(["run", "--adapter", "caddyfile", "--config"])
+        .arg(path);
+    command
+}
+
+fn envoy(path: PathBuf) -> Command {
+    let mut command = Command::new(format!("{ROOT}/target/servers/envoy"));
+    // No hot restart, which would want shared memory of a fixed name.
+    command
+        .args([
+            "--disable-hot-restart",
+            "--concurrency",
+            "1",
+            "--log-level",
+            "warn",
+            "-c",
+        ])
+        .arg(path);
+    command
+}
+
+const RULES: &str = "
+identity: { trusted_proxies: [127.0.0.1] }
+rules:
+  - { id: address, per: [ip], limit: \"1/h burst 10\" }
+  - { id: charges, match: { path: /v1/charges }, per: [ip], limit: \"1/h burst 2\" }
+  - { id: watched, per: [ip], mode: shadow, limit: \"1/h burst 1\" }
+";
+
+/// For Envoy, whose descriptors say of some requests which tenant's they are.
+const TENANTS: &str = "  - { id: tenant, per: [\"attribute:tenant\"], limit: \"1/h burst 3\" }\n";
+
+const FORGED: &str = "X-Forwarded-For: 198.51.100.7\r\n";
+
+fn served() -> Served {
+    Served::start(&format!("service: {{}}\n{RULES}"))
+}
+
+/// The same over a Redis, which may be stopped.
+fn served_over_redis() -> (Served, RedisServer) {
+    let redis = RedisServer::start();
+    let config = format!(
+        "service: {{}}\nstore: {{ redis: \"{}\", deadline: 2s }}\nidentity: {{ trusted_proxies: [127.0.0.1] }}
+rules: [{{ id: address, per: [ip], limit: \"1/h burst 100\" }}]",
+        redis.url()
+    );
+    (Served::start(&config), redis)
+}
+
+/// Stops Redis in between: every request is answered, and the limit goes on, as a careful share.
+fn goes_on_without_redis(gateway: &Gateway, redis: RedisServer) {
+    assert_eq!(gateway.statuses("/", "", 20), [200; 20]);
+    drop(redis);
+    let statuses = gateway.statuses("/", "", 100);
+    let passed = statuses.iter().filter(|status| **status == 200).count();
+    let limited = statuses.iter().filter(|status| **status == 429).count();
+    assert_eq!(passed + limited, 100, "{statuses:?}");
+    assert_eq!(passed, 80, "a careful share of what is allowed");
+}
+
+#[test]
+fn nginx_limits_by_what_the_service_says() {
+    let served = served();
+    let gateway = Gateway::start("nginx.conf", &served, nginx);
+    let first = gateway.get("/v1/charges?a=1", "");
+    assert_eq!((first.status, first.body.as_str()), (200, "reached"));
+    assert_eq!(first.header("x-ratelimit-remaining"), "1");
+    assert_eq!(gateway.get("/v1/charges", FORGED).status, 200);
+    let hits = gateway.upstream.hits();
+    let denied = gateway.get("/v1/charges", FORGED);
+    assert_eq!(denied.status, 429, "a forged address is no other caller");
+    assert_eq!(denied.header("content-type"), "application/problem+json");
+    let wait: u64 = denied.header("retry-after").parse().unwrap();
+    assert!((3_500..=3_600).contains(&wait), "{wait}");
+    assert_eq!(denied.header("x-ratelimit-limit"), "2");
+    assert_eq!(gateway.get("/%61%2fb", "").status, 400, "an odd path");
+    assert_eq!(
+        gateway.upstream.hits(),
+        hits,
+        "what is denied reaches nobody"
+    );
+    let left = gateway.statuses(
+        "/",
+        "X-Original-URI: /free\r\nX-Original-Method: PUT\r\n",
+        9,
+    );
+    assert_eq!(left, [200, 200, 200, 200, 200, 200, 200, 200, 429]);
+}
+
+#[test]
+fn nginx_goes_on_while_redis_is_away() {
+    let (served, redis) = served_over_redis();
+    goes_on_without_redis(&Gateway::start("nginx.conf", &served, nginx), redis);
+}
+
+#[test]
+fn caddy_limits_by_what_the_service_says() {
+    let served = served();
+    let gateway = Gateway::start("Caddyfile", &served, caddy);
+    assert_eq!(gateway.get("/v1/charges?a=1", "").body, "reached");
+    assert_eq!(gateway.get("/v1/charges", FORGED).body, "reached");
+    let hits = gateway.upstream.hits();
+    let denied = gateway.get("/v1/charges", FORGED);
+    assert_eq!(denied.status, 429, "a forged address is no other caller");
+    assert_eq!(denied.header("content-type"), "application/problem+json");
+    assert_eq!(denied.header("x-ratelimit-remaining"), "0");
+    assert!(
+        denied.body.contains("\"violated-policies\":[\"charges\"]"),
+        "{}",
+        denied.body
+    );
+    assert_eq!(
+        gateway.upstream.hits(),
+        hits,
+        "what is denied reaches nobody"
+    );
+}
+
+#[test]
+fn envoy_limits_by_what_the_service_says() {
+    let served = served();
+    let gateway = Gateway::start("envoy.yaml", &served, envoy);
+    // Envoy lets requests pass until it has found us.
+    until("envoy does not ask", || {
+        !gateway.get("/", "").header("x-ratelimit-limit").is_empty()
+    });
+    let first = gateway.get("/v1/charges?a=1", "");
+    assert_eq!((first.status, first.body.as_str()), (200, "reached"));
+    assert_eq!(first.header("x-ratelimit-remaining"), "1");
+    assert!(
+        first.header("ratelimit-policy").contains("\"charges\";q=2"),
+        "{first:?}"
+    );
+    assert_eq!(gateway.get("/v1/charges", FORGED).status, 200);
+    let hits = gateway.upstream.hits();
+    let denied = gateway.get("/v1/charges", FORGED);
+    assert_eq!(denied.status, 429, "a forged address is no other caller");
+    assert_eq!(denied.header("x-envoy-ratelimited"), "true");
+    assert_eq!(denied.header("content-type"), "application/problem+json");
+    assert!(!denied.header("retry-after").is_empty());
+    assert!(
+        denied.body.contains("\"violated-policies\":[\"charges\"]"),
+        "{}",
+        denied.body
+    );
+    assert_eq!(
+        gateway.upstream.hits(),
+        hits,
+        "what is denied reaches nobody"
+    );
+    assert_eq!(
+        gateway.get("/a%2fb", "").status,
+        429,
+        "an odd path does not slip through"
+    );
+}
+
+#[test]
+fn envoys_descriptors_are_charged_together_and_shadows_change_nothing() {
+    let served = Served::start(&format!("service: {{}}\n{RULES}{TENANTS}"));
+    let gateway = Gateway::start("envoy.yaml", &served, envoy);
+    until("envoy does not ask", || {
+        !gateway.get("/", "").header("x-ratelimit-limit").is_empty()
+    });
+    let tenant = gateway.statuses("/", "X-Tenant: a\r\n", 4);
+    assert_eq!(tenant, [200, 200, 200, 429], "a descriptor for a header");
+    let left = gateway.get("/", "").header("ratelimit").to_owned();
+    assert!(
+        left.contains("\"address\";r=5"),
+        "one asked, three passed, and the denied one charged no address: {left}"
+    );
+}
+
+#[test]
+fn envoy_goes_on_while_redis_is_away() {
+    let (served, redis) = served_over_redis();
+    let gateway = Gateway::start("envoy.yaml", &served, envoy);
+    until("envoy does not ask", || {
+        let look = gateway.get("/", "");
+        !look.header("x-ratelimit-limit").is_empty()
+    });
+    drop(redis);
+    let replies: Vec<Reply> = (0..120).map(|_| gateway.get("/", "")).collect();
+    let decided = replies
+        .iter()
+        .filter(|reply| !reply.header("x-ratelimit-limit").is_empty());
+    assert_eq!(decided.count(), 120, "every one was decided");
+    let passed = replies.iter().filter(|reply| reply.status == 200).count();
+    assert_eq!(passed, 80, "a careful share of what is allowed");
+}
+
+#[test]
+fn the_documentation_shows_the_files_that_are_tested() {
+    let text = std::fs::read_to_string(format!("{ROOT}/docs/decision-service.md")).unwrap();
+    for file in ["nginx.conf", "Caddyfile", "envoy.yaml", "traefik.yaml"] {
+        assert!(
+            text.contains(&format!("(gateways/{file})")),
+            "{file} is not linked"
+        );
+    }
+}
