@@ -3,15 +3,21 @@
 //! It starts and ends: reads the command line, hands over, and turns an error into one line on stderr and an exit
 //! code (0 done, 1 could not read or write, 2 bad input).
 
+pub mod admin;
 pub mod audit;
+mod bearer;
 mod cli;
 mod commands;
 pub mod config;
 pub mod database;
+mod demo;
 pub mod document;
 pub mod door;
 pub mod listen;
 pub mod live;
+pub mod log;
+pub mod metrics;
+mod serve;
 mod simulate;
 
 use std::io::{self, Write as _};
@@ -20,7 +26,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use cli::{Cli, Command};
-use commands::{Failure, check_config, explain, init, rules, violations};
+use commands::{Failure, check_config, explain, init, rules, serve as serve_command, violations};
 
 /// Runs the program with the arguments of this process.
 #[must_use]
@@ -37,6 +43,7 @@ pub fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
+        Command::Serve(args) => serve_command::serve(args),
         Command::Simulate(args) => Ok(simulate::simulate(args, &mut io::stdout().lock())?),
         Command::CheckConfig(args) => check_config::check_config(args),
         Command::Init(args) => init::init(args, &mut io::stdout().lock()),

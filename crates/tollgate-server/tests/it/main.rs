@@ -7,6 +7,7 @@
     reason = "all of this is test code, helpers included"
 )]
 
+mod admin;
 mod audit;
 mod canary;
 mod chart;
@@ -22,8 +23,11 @@ mod door;
 mod explain;
 mod figures;
 mod live;
+mod metrics;
 mod postgres_server;
 mod program;
 mod redis_server;
 mod refusals;
+mod serve;
+mod serving;
 mod told;
