@@ -4,15 +4,19 @@ SHELL := bash
 
 # What building needs beside a Rust toolchain, and what tests and benchmarks need on top: command:package.
 BUILD_NEEDS := cc:gcc
-SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql nginx:nginx caddy:caddy
+SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql nginx:nginx caddy:caddy curl:curl
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run test check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit clean
+.PHONY: help run simulate test check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-run: tools ## see five algorithms meet the same traffic: a table, and a chart in simulation/
+run: tools ## start it as a demo, with a small API behind it: says on the terminal what to try
+	@cargo build --release --quiet --package tollgate-server
+	@target/release/tollgate serve
+
+simulate: tools ## see five algorithms meet the same traffic: a table, and a chart in simulation/
 	@cargo build --release --quiet --package tollgate-server
 	@for scenario in boundary burst-idle surge drivers; do \
 	   target/release/tollgate simulate $$scenario --out simulation/$$scenario || exit 1; echo; \
@@ -85,6 +89,9 @@ bench-redis: programs ## checks in Redis beside the usual script, in one run on 
 
 bench-audit: programs ## what a denial costs with the audit trail, also under a million violations a second (about a minute)
 	cargo bench --package tollgate-server --bench audit
+
+bench-metrics: tools ## what it costs to count a decision, nanoseconds (a few seconds)
+	cargo bench --package tollgate-server --bench metrics
 
 clean: ## remove what was built and written
 	cargo clean

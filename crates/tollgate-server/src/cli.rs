@@ -27,6 +27,10 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run the gateway, the decision service and the operators' door, whatever the configuration has; or a demo without one.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+
     /// Run the five algorithms over the same arrivals and compare what each lets through.
     #[command(long_about = SIMULATE_ABOUT, after_help = SIMULATE_EXAMPLES)]
     Simulate(SimulateArgs),
@@ -53,6 +57,24 @@ pub(crate) enum Command {
 
 /// Where the configuration is, unless somebody says otherwise.
 pub(crate) const CONFIG_FILE: &str = "tollgate.yaml";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  tollgate serve                      by tollgate.yaml, or as a demo if there is none
+  tollgate serve -c /etc/tollgate.yaml
+
+Signals: TERM and INT end it once all requests under way have ended, a second one at once; HUP looks at the configuration and the \
+database again, which happens by itself as well; USR2 starts the program anew from its file, hands the sockets over and ends, \
+without a request being dropped.
+
+Exit codes: 0 ended as told, 1 it could not start or was ended at once, 2 the configuration is wrong.";
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    /// The configuration [default: tollgate.yaml if it is there, else a demo].
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
 
 const CHECK_CONFIG_EXAMPLES: &str = "\
 Variables such as ${TOLLGATE_ADMIN_TOKEN} are taken from the environment, so set them as for the real start. Nothing is \

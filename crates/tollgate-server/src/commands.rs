@@ -6,6 +6,7 @@ pub(crate) mod explain;
 mod failure;
 pub(crate) mod init;
 pub(crate) mod rules;
+pub(crate) mod serve;
 mod table;
 pub(crate) mod violations;
 

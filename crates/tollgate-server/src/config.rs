@@ -28,6 +28,8 @@ pub use secret::{Secret, Url};
 pub use store::{RedisSettings, StoreConfig};
 pub(crate) use summary::Summary;
 
+use std::time::Duration;
+
 use crate::audit::TrailConfig;
 use crate::document::{self, Problems};
 use draft::Draft;
@@ -49,6 +51,8 @@ pub struct Config {
     pub audit: Option<TrailConfig>,
     /// The log of the program.
     pub log: LogConfig,
+    /// How long to say that the program is not ready before it stops to accept.
+    pub shutdown_delay: Duration,
     /// Where rules and clients come from.
     pub rules_from: RulesFrom,
     /// Who is calling, and what is allowed: all of it, or all but the rules and clients of the database.

@@ -14,6 +14,7 @@ use tollgate_tower::policy::{Head, Policy};
 use crate::audit::{Trail, Violation};
 use crate::config::StoreConfig;
 use crate::live::Live;
+use crate::metrics::{Decisions, Top};
 
 /// Decides about requests, and takes note of those it denies. A clone is the same door.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct Door {
 #[derive(Debug)]
 struct Notes {
     trail: Option<Trail>,
+    decisions: Decisions,
+    top: Top,
 }
 
 impl Door {
@@ -36,7 +39,11 @@ impl Door {
         Self {
             live: Arc::new(live),
             limiter: Arc::new(limiter),
-            notes: Arc::new(Notes { trail }),
+            notes: Arc::new(Notes {
+                trail,
+                decisions: Decisions::default(),
+                top: Top::default(),
+            }),
         }
     }
 
@@ -99,15 +106,36 @@ impl Door {
     pub fn trail(&self) -> Option<&Trail> {
         self.notes.trail.as_ref()
     }
+
+    /// How many decisions there were.
+    #[must_use]
+    pub fn decisions(&self) -> &Decisions {
+        &self.notes.decisions
+    }
+
+    /// Who is denied most often.
+    #[must_use]
+    pub fn top(&self) -> &Top {
+        &self.notes.top
+    }
 }
 
 impl Observer for Notes {
     fn decided(&self, met: &Met<'_>, decision: &Decision) {
-        if let Some(trail) = &self.trail
-            && !decision.allowed()
-        {
+        self.decisions.count(decision);
+        if decision.allowed() {
+            return;
+        }
+        if let Some(tier) = decision.tier() {
+            self.top.count(met, tier.rule());
+        }
+        if let Some(trail) = &self.trail {
             note(trail, met, decision);
         }
+    }
+
+    fn too_late(&self, decision: &Decision) {
+        self.decisions.count_too_late(decision);
     }
 }
 

@@ -3,16 +3,22 @@
 //! It starts and ends: reads the command line, hands over, and turns an error into one line on stderr and an exit
 //! code (0 done, 1 could not read or write, 2 bad input).
 
+pub mod admin;
 pub mod audit;
+mod bearer;
 mod cli;
 mod commands;
 pub mod config;
 pub mod database;
+mod demo;
 pub mod document;
 pub mod door;
 mod explanation;
 pub mod listen;
 pub mod live;
+pub mod log;
+pub mod metrics;
+mod serve;
 pub mod service;
 mod simulate;
 
@@ -22,7 +28,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use cli::{Cli, Command};
-use commands::{Failure, check_config, explain, init, rules, violations};
+use commands::{Failure, check_config, explain, init, rules, serve as serve_command, violations};
 
 /// Runs the program with the arguments of this process.
 #[must_use]
@@ -39,6 +45,7 @@ pub fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
+        Command::Serve(args) => serve_command::serve(args),
         Command::Simulate(args) => Ok(simulate::simulate(args, &mut io::stdout().lock())?),
         Command::CheckConfig(args) => check_config::check_config(args),
         Command::Init(args) => init::init(args, &mut io::stdout().lock()),

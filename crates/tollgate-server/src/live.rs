@@ -97,6 +97,23 @@ impl Live {
         Ok((Self { shared, task }, config))
     }
 
+    /// A policy that follows nothing and stays as it is. Must be called within a tokio runtime.
+    #[must_use]
+    pub fn fixed(policy: Policy) -> Self {
+        let shared = Shared {
+            policy: ArcSwap::from_pointee(policy.with_generation(1)),
+            refused: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            from_cache: AtomicU64::new(0),
+            watched: OnceLock::new(),
+            again: Notify::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+            task: tokio::spawn(std::future::ready(())),
+        }
+    }
+
     /// The policy in force. Whoever decides holds one throughout.
     #[must_use]
     pub fn policy(&self) -> Guard<Arc<Policy>> {

@@ -14,20 +14,19 @@ mod openapi;
 mod problem;
 mod reading;
 mod rls;
-mod token;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{any, get, post};
 
+use crate::bearer::Bearer;
 use crate::config;
 use crate::door::Door;
 pub use metrics::Metrics;
 // Envoy's messages and a client, for our own tests and benchmarks.
 #[doc(hidden)]
 pub use rls::generated as protocol;
-use token::Token;
 
 /// What can be asked for over HTTP: the method, the path, and what it is for. Forward-auth takes any method.
 pub const ENDPOINTS: [(&str, &str, &str); 5] = [
@@ -41,9 +40,17 @@ pub const ENDPOINTS: [(&str, &str, &str); 5] = [
 /// What every endpoint has at hand.
 struct Shared {
     door: Door,
-    token: Token,
+    /// Who asks must say it, if there is one.
+    token: Option<Bearer>,
     auth: auth::Auth,
     metrics: Metrics,
+}
+
+impl Shared {
+    /// Whether one who says this may ask.
+    fn opens(&self, headers: &http::HeaderMap) -> bool {
+        (self.token.as_ref()).is_none_or(|token| token.opens(headers))
+    }
 }
 
 type Service = axum::extract::State<Arc<Shared>>;
@@ -53,7 +60,7 @@ pub fn router(door: Door, config: &config::Service, metrics: Metrics) -> Router 
     let shared = Arc::new(Shared {
         auth: auth::Auth::new(&door),
         door,
-        token: Token::new(config.token.clone()),
+        token: config.token.as_ref().map(Bearer::of),
         metrics,
     });
     let rls = rls::service(Arc::clone(&shared), config.rls.clone());

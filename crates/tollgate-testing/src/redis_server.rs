@@ -1,5 +1,6 @@
 //! A real Redis behind a socket file in a folder of its own, ended when the test is.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,22 +18,29 @@ impl RedisServer {
     #[must_use]
     pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new("redis-server");
-        command
-            .current_dir(folder.path())
-            .args(["--port", "0", "--save", "", "--unixsocket"])
-            .arg(folder.path().join("redis"));
-        let process = command
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server must be installed: `make test` sees to that");
+        let process = spawn(folder.path());
         let server = Self { process, folder };
+        server.wait_until_it_answers();
+        server
+    }
+
+    /// As a crash would, while others are using it.
+    pub(crate) fn stop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    pub(crate) fn start_again(&mut self) {
+        self.process = spawn(self.folder.path());
+        self.wait_until_it_answers();
+    }
+
+    fn wait_until_it_answers(&self) {
         let patience = Instant::now() + Duration::from_secs(30);
-        while server.ask(&["PING"]) != "PONG" {
+        while self.ask(&["PING"]) != "PONG" {
             assert!(Instant::now() < patience, "redis does not answer");
             std::thread::sleep(Duration::from_millis(10));
         }
-        server
     }
 
     /// Where it is.
@@ -60,6 +68,18 @@ impl RedisServer {
         let values: String = values.collect();
         keys + &values
     }
+}
+
+fn spawn(folder: &Path) -> Child {
+    let mut command = Command::new("redis-server");
+    command
+        .current_dir(folder)
+        .args(["--port", "0", "--save", "", "--unixsocket"])
+        .arg(folder.join("redis"));
+    command
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("redis-server must be installed: `make test` sees to that")
 }
 
 impl Drop for RedisServer {

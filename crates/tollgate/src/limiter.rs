@@ -33,7 +33,10 @@ use crate::store::{MemoryConfig, MemoryStats};
 use crate::usage::Usage;
 
 #[cfg(feature = "redis")]
-use crate::{bucket::Bucket, store::RedisStore};
+use crate::{
+    bucket::Bucket,
+    store::{RedisStore, StoreCalls},
+};
 #[cfg(feature = "redis")]
 use local::key_charge;
 #[cfg(feature = "redis")]
@@ -382,6 +385,16 @@ impl Limiter {
         match &self.home {
             Home::Here(_) => None,
             Home::Shared(shared) => Some(shared.stats()),
+        }
+    }
+
+    /// What calls to the store cost that it shares; `None` if it shares none.
+    #[cfg(feature = "redis")]
+    #[must_use]
+    pub fn store_calls(&self) -> Option<StoreCalls> {
+        match &self.home {
+            Home::Here(_) => None,
+            Home::Shared(shared) => Some(shared.calls()),
         }
     }
 }

@@ -18,6 +18,7 @@ pub(crate) use redis::{Address, Record};
 #[cfg(feature = "redis")]
 pub use redis::{
     RedisClock, RedisConfig, RedisError, RedisIdentity, RedisStore, RedisTls, ServerWarning,
+    Spread, StoreCalls,
 };
 
 use crate::bucket::Bucket;

@@ -98,6 +98,23 @@ impl Trail {
     /// Starts to write what will be noted. Must be called within a tokio runtime.
     #[must_use]
     pub fn start(database: Database, config: TrailConfig) -> Self {
+        Self::write_by(config, |shared, ended| {
+            tokio::spawn(writer::run(shared, database, ended))
+        })
+    }
+
+    /// The same with the database at this address, which need not be there yet: it is opened when it is.
+    #[must_use]
+    pub fn start_at(url: String, config: TrailConfig) -> Self {
+        Self::write_by(config, |shared, ended| {
+            tokio::spawn(writer::open_and_run(shared, url, ended))
+        })
+    }
+
+    fn write_by(
+        config: TrailConfig,
+        write: impl FnOnce(Arc<Shared>, watch::Receiver<bool>) -> JoinHandle<()>,
+    ) -> Self {
         let shared = Arc::new(Shared {
             shards: Default::default(),
             hasher: RandomState::new(),
@@ -107,7 +124,7 @@ impl Trail {
             config,
         });
         let (ending, ended) = watch::channel(false);
-        let task = tokio::spawn(writer::run(Arc::clone(&shared), database, ended));
+        let task = write(Arc::clone(&shared), ended);
         Self {
             shared,
             ending,

@@ -36,6 +36,43 @@ pub(super) async fn run(shared: Arc<Shared>, database: Database, mut ended: watc
     writer.write_all().await;
 }
 
+/// The same with a database that may not be there yet: what is noted waits for it.
+pub(super) async fn open_and_run(
+    shared: Arc<Shared>,
+    url: String,
+    mut ended: watch::Receiver<bool>,
+) {
+    let opened = tokio::select! {
+        () = collect(&shared) => None,
+        database = open(&shared, &url) => Some(database),
+        _ = ended.wait_for(|ended| *ended) => None,
+    };
+    if let Some(database) = opened {
+        run(shared, database, ended).await;
+    }
+}
+
+async fn open(shared: &Shared, url: &str) -> Database {
+    let mut ill = false;
+    loop {
+        match Database::open(url).await {
+            Ok(database) => {
+                if ill {
+                    tracing::info!("the database of the audit trail is there");
+                }
+                return database;
+            }
+            Err(error) => {
+                shared.backlog.lock().failures += 1;
+                if !std::mem::replace(&mut ill, true) {
+                    tracing::warn!(%error, "cannot open the database of the audit trail: violations wait, as far as there is room");
+                }
+                tokio::time::sleep(shared.config.retry_after).await;
+            }
+        }
+    }
+}
+
 async fn collect(shared: &Shared) {
     let every = shared.config.collect_every.max(Duration::from_millis(1));
     let mut ticks = tokio::time::interval_at(Instant::now() + every, every);

@@ -1,5 +1,7 @@
 //! All sections as they were said, each right in itself, and then checked against each other.
 
+use std::time::Duration;
+
 use tollgate::{PathRules, Pattern};
 
 use super::doors::{self, Admin, Gateway, Service};
@@ -11,7 +13,7 @@ use super::values::parsed;
 use super::who::{self, ClientEntry, IdentityDraft};
 use super::{Config, RulesFrom, warnings};
 use crate::audit::TrailConfig;
-use crate::document::reading::{Fields, Place, choice};
+use crate::document::reading::{Fields, Place, choice, duration};
 use crate::document::{Node, Problems, Spot};
 
 pub(super) const ROOT: &[&str] = &[
@@ -23,6 +25,7 @@ pub(super) const ROOT: &[&str] = &[
     "rules_from",
     "audit",
     "log",
+    "shutdown_delay",
     "identity",
     "paths",
     "routes",
@@ -41,6 +44,7 @@ pub(super) struct Draft {
     pub(super) database: Option<DatabaseSettings>,
     pub(super) audit: Option<AuditDraft>,
     pub(super) log: LogConfig,
+    pub(super) shutdown_delay: Duration,
     pub(super) identity: IdentityDraft,
     pub(super) paths: PathRules,
     pub(super) routes: Vec<Pattern>,
@@ -86,6 +90,12 @@ impl Draft {
             database: fields.optional("database", problems, keeping::database),
             audit: fields.optional("audit", problems, keeping::audit),
             log: fields.or("log", LogConfig::default(), problems, keeping::log),
+            shutdown_delay: fields.or(
+                "shutdown_delay",
+                Duration::ZERO,
+                problems,
+                duration(Duration::ZERO..=Duration::from_secs(300)),
+            ),
             identity: fields.or(
                 "identity",
                 IdentityDraft::default(),
@@ -182,6 +192,7 @@ impl Draft {
             database: self.database,
             audit,
             log: self.log,
+            shutdown_delay: self.shutdown_delay,
             rules_from: self.rules_from,
             policy: policy?,
             warnings: warned,

@@ -10,7 +10,7 @@ pub struct Secret {
 }
 
 impl Secret {
-    pub(super) fn new(text: String, in_clear: bool) -> Self {
+    pub(crate) fn new(text: String, in_clear: bool) -> Self {
         Self { text, in_clear }
     }
 

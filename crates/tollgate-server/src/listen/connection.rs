@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -20,6 +21,9 @@ use tollgate_tower::layer::PeerAddr;
 use super::preface::{Version, version};
 use super::{ListenConfig, Served};
 
+/// Who was let in just before the end may be about to speak, and nobody else hears it.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 pub(super) async fn serve<S, B>(
     stream: TcpStream,
     peer: SocketAddr,
@@ -34,7 +38,15 @@ pub(super) async fn serve<S, B>(
     let _ = stream.set_nodelay(true);
     let Some(tls) = &config.tls else {
         let begin = timeout(config.head_timeout, version(&stream));
-        if let Some(Ok(Ok(version))) = stop.run_until_cancelled(begin).await {
+        let late = async {
+            stop.cancelled().await;
+            tokio::time::sleep(LAST_WORDS).await;
+        };
+        let begun = tokio::select! {
+            begun = begin => begun,
+            () = late => return,
+        };
+        if let Ok(Ok(version)) = begun {
             speak(stream, version, peer, config, stop.clone(), service).await;
         }
         return;

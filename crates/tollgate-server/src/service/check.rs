@@ -76,7 +76,7 @@ pub(super) async fn check(State(shared): Service, request: Request) -> Response<
 }
 
 async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Problem> {
-    if !shared.token.opens(request.headers()) {
+    if !shared.opens(request.headers()) {
         return Err(Problem::unauthorised());
     }
     let by_decision = match request.uri().query() {

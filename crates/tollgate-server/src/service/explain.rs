@@ -30,7 +30,7 @@ pub(super) async fn explain(State(shared): Service, request: Request) -> Respons
 }
 
 async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Problem> {
-    if !shared.token.opens(request.headers()) {
+    if !shared.opens(request.headers()) {
         return Err(Problem::unauthorised());
     }
     let body = reading::json(&reading::whole(request.into_body()).await?)?;

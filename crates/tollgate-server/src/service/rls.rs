@@ -87,7 +87,7 @@ impl Limits {
         &self,
         request: tonic::Request<RateLimitRequest>,
     ) -> Result<(RateLimitResponse, Outcome), Status> {
-        if !self.shared.token.opens(request.metadata().as_ref()) {
+        if !self.shared.opens(request.metadata().as_ref()) {
             return Err(Status::unauthenticated(
                 "this needs the service's token: authorization: Bearer TOKEN",
             ));

@@ -499,3 +499,25 @@ fn a_full_disk_costs_violations_that_are_counted_and_no_denial_waits() {
         assert_eq!(stored.unsigned_abs(), stats.written - written, "{stats:?}");
     });
 }
+
+#[test]
+fn a_database_that_comes_later_gets_what_was_noted_before() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("not-mounted-yet");
+        let url = format!("sqlite:{}", missing.join("tollgate.db").display());
+        let trail = Trail::start_at(url.clone(), config());
+        trail.note(&violation(&[("client", "a")], moment(1)));
+        wait_until(&trail, "a failure", |stats| stats.failures > 0).await;
+        std::fs::create_dir(&missing).unwrap();
+        wait_until(&trail, "a row", |stats| stats.written == 1).await;
+        trail.note(&violation(&[("client", "b")], moment(2)));
+        let stats = trail.close(PATIENCE).await;
+        assert_eq!((stats.noted, stats.written, stats.lost), (2, 2, 0));
+
+        let never = Trail::start_at("sqlite:/nowhere/at/all/tollgate.db".to_owned(), config());
+        never.note(&violation(&[("client", "a")], moment(1)));
+        let stats = never.close(PATIENCE).await;
+        assert_eq!((stats.noted, stats.written, stats.lost), (1, 0, 1));
+    });
+}

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::redis_server::RedisServer;
 use crate::served::{Reply, Served, Upstream, ask, free_port, until};
+use tollgate_testing::redis_server::RedisServer;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 

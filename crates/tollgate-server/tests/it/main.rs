@@ -7,6 +7,7 @@
     reason = "all of this is test code, helpers included"
 )]
 
+mod admin;
 mod audit;
 mod canary;
 mod chart;
@@ -23,11 +24,14 @@ mod explain;
 mod figures;
 mod gateways;
 mod live;
+mod metrics;
 mod postgres_server;
 mod program;
 mod refusals;
+mod serve;
 mod served;
 mod service;
 mod service_openapi;
 mod service_rls;
+mod serving;
 mod told;

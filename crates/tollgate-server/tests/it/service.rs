@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::redis_server::RedisServer;
 use crate::served::{Served, ask};
+use tollgate_testing::redis_server::RedisServer;
 
 const RULES: &str = "
 clients: [{ id: merchant_123, plan: pro }]

@@ -20,8 +20,8 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::database::block_on;
-use crate::redis_server::RedisServer;
 use crate::served::Served;
+use tollgate_testing::redis_server::RedisServer;
 
 const RULES: &str = "
 clients: [{ id: merchant_123, plan: pro }]

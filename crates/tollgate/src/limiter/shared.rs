@@ -20,7 +20,8 @@ use crate::limit::Limit;
 use crate::request::Request;
 use crate::rule::{Met, OnFailure, RuleSet};
 use crate::store::{
-    Charge, Fit, MemoryStore, Outcome, RedisError, RedisStore, Refund, Store as _, Taken,
+    Charge, Fit, MemoryStore, Outcome, RedisError, RedisStore, Refund, Store as _, StoreCalls,
+    Taken,
 };
 use crate::usage::Usage;
 
@@ -128,6 +129,10 @@ impl SharedLimiter {
             breaker_is_open: self.breaker.is_open(),
             instances: self.instances.now(),
         }
+    }
+
+    pub(super) fn calls(&self) -> StoreCalls {
+        self.store.calls()
     }
 
     pub(super) async fn decide(&self, met: &Met<'_>, charging: bool) -> Decision {

@@ -10,6 +10,7 @@ mod error;
 mod flight;
 mod health;
 mod key;
+mod meter;
 mod parcel;
 mod script;
 mod tls;
@@ -23,6 +24,7 @@ use tokio::time::{Instant, timeout_at};
 
 pub use error::RedisError;
 pub use health::ServerWarning;
+pub use meter::{Spread, StoreCalls};
 pub use tls::{RedisIdentity, RedisTls};
 
 use super::{Charge, Outcome, Refund, Store, Taken};
@@ -33,6 +35,7 @@ use connection::Connection;
 use flight::{Destination, Flights};
 pub(crate) use key::Address;
 use key::Namespace;
+use meter::Meter;
 use parcel::Parcel;
 use script::Scripts;
 use tls::Transport;
@@ -97,6 +100,7 @@ pub enum RedisClock {
 pub struct RedisStore {
     namespace: Arc<Namespace>,
     lines: Lines,
+    meter: Arc<Meter>,
 }
 
 /// A bucket that was found in the store.
@@ -124,6 +128,7 @@ struct Slots {
     scripts: Arc<Scripts>,
     clock: RedisClock,
     deadline: Duration,
+    meter: Arc<Meter>,
 }
 
 impl RedisStore {
@@ -160,6 +165,7 @@ impl RedisStore {
             [config.deadline, config.connect_timeout].map(|time| time.min(LONGEST));
         let clock = config.clock;
         let scripts = Arc::new(scripts);
+        let meter = Arc::new(Meter::default());
         let lines = match url.split_once("+cluster://") {
             Some(("redis" | "rediss", nodes)) => {
                 let transport = Transport::of(url, &config.tls)?;
@@ -169,17 +175,21 @@ impl RedisStore {
                     scripts,
                     clock,
                     deadline,
+                    meter: Arc::clone(&meter),
                 }))
             }
             _ => {
                 let connection = Connection::new(url, &config.tls, timeout)?;
                 let server = Destination::Server(Arc::new(connection));
-                Lines::One(Arc::new(Flights::new(server, scripts, clock, deadline)))
+                let counted = Arc::clone(&meter);
+                let flights = Flights::new(server, scripts, clock, deadline, counted);
+                Lines::One(Arc::new(flights))
             }
         };
         Ok(Self {
             namespace: Arc::new(Namespace::new(&config.prefix)?),
             lines,
+            meter,
         })
     }
 
@@ -189,6 +199,12 @@ impl RedisStore {
     #[must_use]
     pub fn key(&self, bucket: &Bucket<'_>) -> String {
         self.namespace.address(bucket).key
+    }
+
+    /// What calls to the server cost so far.
+    #[must_use]
+    pub fn calls(&self) -> StoreCalls {
+        self.meter.calls()
     }
 
     /// Looks at the server (in a cluster: at the node that answers first) for what would break promises. For the start:
@@ -394,6 +410,7 @@ impl Slots {
                 Arc::clone(&self.scripts),
                 self.clock.clone(),
                 self.deadline,
+                Arc::clone(&self.meter),
             ))
         };
         Arc::clone(self.flights[usize::from(slot)].get_or_init(make))

@@ -17,6 +17,7 @@ use super::cluster::Cluster;
 use super::connection::Connection;
 use super::error::RedisError;
 use super::key::Address;
+use super::meter::Meter;
 use super::parcel::{self, Parcel, Reader, Way};
 use super::script::{Script, Scripts};
 use super::tokens;
@@ -40,6 +41,7 @@ pub(super) struct Flights {
     clock: RedisClock,
     deadline: Duration,
     queue: Mutex<Queue>,
+    meter: Arc<Meter>,
 }
 
 #[derive(Debug)]
@@ -68,6 +70,7 @@ impl Flights {
         scripts: Arc<Scripts>,
         clock: RedisClock,
         deadline: Duration,
+        meter: Arc<Meter>,
     ) -> Self {
         Self {
             destination,
@@ -75,6 +78,7 @@ impl Flights {
             clock,
             deadline,
             queue: Mutex::default(),
+            meter,
         }
     }
 
@@ -144,9 +148,9 @@ impl Flights {
     async fn carry(&self, crew: Vec<Waiting>) {
         // The last one's: the others stop waiting by themselves.
         let until = crew.iter().map(|one| one.deadline).max();
-        let answer = self
-            .fly_once(&crew, until.unwrap_or_else(Instant::now))
-            .await;
+        let begun = Instant::now();
+        let answer = self.fly_once(&crew, until.unwrap_or(begun)).await;
+        (self.meter).called(crew.len(), begun.elapsed(), answer.is_ok());
         match answer {
             Ok(taken) => {
                 for (one, taken) in crew.into_iter().zip(taken) {

@@ -1,0 +1,101 @@
+//! How the program is, in words for who asks whether to send it requests.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::Inside;
+use crate::config::RulesFrom;
+
+/// How far the program has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It has no rules yet.
+    Starting,
+    /// Limits are enforced.
+    Ready,
+    /// It is about to end.
+    Stopping,
+}
+
+/// How the program is.
+#[derive(Debug)]
+pub struct Health {
+    pub(super) started: Instant,
+    stage: AtomicU8,
+    /// The database of the rules cannot be read.
+    pub(crate) database_fails: AtomicBool,
+    /// The audit trail cannot be written, or loses something.
+    pub(crate) audit_fails: AtomicBool,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            started: Instant::now(),
+            stage: AtomicU8::new(Stage::Starting as u8),
+            database_fails: AtomicBool::new(false),
+            audit_fails: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Health {
+    /// From now on it is like this.
+    pub fn set(&self, stage: Stage) {
+        self.stage.store(stage as u8, Relaxed);
+    }
+
+    /// How far it has come.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        match self.stage.load(Relaxed) {
+            0 => Stage::Starting,
+            1 => Stage::Ready,
+            _ => Stage::Stopping,
+        }
+    }
+
+    /// Whether requests are welcome, and how each part is. A store or database that fails is no reason to say no: the limits go on.
+    pub(super) fn report(&self, inside: Option<&Inside>) -> (bool, Value) {
+        let (is_ready, stage) = match (self.stage(), inside) {
+            (Stage::Stopping, _) => (false, "stopping"),
+            (Stage::Ready, Some(_)) => (true, "ready"),
+            _ => (false, "starting"),
+        };
+        let mut report = json!({ "ready": is_ready, "stage": stage });
+        if let Some(inside) = inside {
+            report["parts"] = self.parts(inside);
+        }
+        (is_ready, report)
+    }
+
+    fn parts(&self, inside: &Inside) -> Value {
+        let live = inside.door.live().stats();
+        let mut parts = json!({
+            "rules": { "ok": !live.from_cache, "generation": live.generation, "from_cache": live.from_cache },
+        });
+        parts["store"] = match inside.door.limiter().shared_stats() {
+            None => json!({ "ok": true, "kind": "memory" }),
+            Some(shared) => json!({
+                "ok": !shared.breaker_is_open,
+                "kind": "redis",
+                "decided_by": if shared.breaker_is_open { "this process" } else { "the store" },
+            }),
+        };
+        if inside.config.rules_from == RulesFrom::Database {
+            let is_away = self.database_fails.load(Relaxed) || live.from_cache;
+            parts["database"] = json!({ "ok": !is_away });
+        }
+        if let Some(trail) = inside.door.trail() {
+            let stats = trail.stats();
+            parts["audit"] = json!({
+                "ok": !self.audit_fails.load(Relaxed),
+                "backlog": stats.backlog,
+                "lost": stats.lost,
+            });
+        }
+        parts
+    }
+}

@@ -1,0 +1,56 @@
+//! What goes on, in one document for people and programs.
+
+use serde_json::{Value, json};
+
+use super::{Health, Inside};
+use crate::config::{RulesFrom, StoreConfig};
+
+/// Everything; secrets are not among it.
+pub(super) fn status(health: &Health, inside: &Inside) -> Value {
+    let policy = inside.door.policy();
+    let live = inside.door.live().stats();
+    let (_, report) = health.report(Some(inside));
+    let listens = inside
+        .listens
+        .iter()
+        .map(|(name, at)| json!({ "name": name, "address": at }));
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "uptime_seconds": health.started.elapsed().as_secs(),
+        "listens": listens.collect::<Vec<_>>(),
+        "health": report,
+        "rules": {
+            "from": match inside.config.rules_from {
+                RulesFrom::File => "file",
+                RulesFrom::Database => "database",
+            },
+            "generation": live.generation,
+            "rules": policy.rules().rules().count(),
+            "clients": policy.clients().len(),
+            "refused": live.refused,
+            "read_failures": live.failures,
+        },
+        "store": store(inside),
+    })
+}
+
+fn store(inside: &Inside) -> Value {
+    let limiter = inside.door.limiter();
+    let mut store = match &inside.config.store {
+        StoreConfig::Memory(_) => json!({ "kind": "memory" }),
+        StoreConfig::Redis(redis) => json!({ "kind": "redis", "address": redis.url.to_string() }),
+    };
+    if let Some(memory) = limiter.stats() {
+        store["keys"] = memory.keys.into();
+        store["live_keys"] = memory.live_keys.into();
+    }
+    if let Some(shared) = limiter.shared_stats() {
+        store["breaker_open"] = shared.breaker_is_open.into();
+        store["decisions_by_store"] = shared.by_store.into();
+        store["decisions_remembered"] = shared.remembered.into();
+        store["decisions_by_fallback"] = shared.by_fallback.into();
+        store["instances"] = shared.instances.into();
+    }
+    store
+}

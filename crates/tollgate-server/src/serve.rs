@@ -1,0 +1,339 @@
+//! The program as it runs: its doors, from the first socket to the last request.
+//!
+//! All sockets are there before anything runs, so that an address in use fails the start. Then the policy comes in force and the doors
+//! open; signals reload, restart or stop it all. [`doors`] is the one place that lists the doors.
+
+mod doors;
+mod handover;
+mod notify;
+mod signals;
+mod sockets;
+mod watch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::admin::{Admin, Health, Inside, Stage};
+use crate::audit::{Trail, TrailConfig};
+use crate::commands::Failure;
+use crate::commands::serve::wrong;
+use crate::config::{Config, StoreConfig};
+use crate::database::Database;
+use crate::demo::Demo;
+use crate::door::{self, Door};
+use crate::listen::{self, ListenConfig};
+use crate::live::{Live, LiveConfig, StartError};
+use crate::metrics;
+use handover::Handover;
+use signals::{Signal, Signals};
+pub(crate) use sockets::Inherited;
+use sockets::Sockets;
+
+/// How long what was noted may take to be written at the end.
+const CLOSE_TRAIL_WITHIN: Duration = Duration::from_secs(10);
+
+/// What to serve by.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// A file, with the configuration that it had when it was looked at first, and what is surely not meant in it.
+    File {
+        file: PathBuf,
+        config: Box<Config>,
+        warnings: String,
+    },
+    /// What is built in.
+    Demo(Demo),
+}
+
+impl Source {
+    pub(crate) fn config(&self) -> &Config {
+        match self {
+            Self::File { config, .. } => config,
+            Self::Demo(demo) => demo.config(),
+        }
+    }
+}
+
+/// Everything that a start needs.
+#[derive(Debug)]
+pub(crate) struct Start {
+    source: Source,
+    inherited: Inherited,
+    handover: Handover,
+}
+
+impl Start {
+    pub(crate) fn new(source: Source, inherited: Inherited) -> Self {
+        Self {
+            source,
+            inherited,
+            handover: Handover::of_this_program(),
+        }
+    }
+}
+
+/// Serves until a signal ends it.
+pub(crate) async fn run(start: Start) -> Result<(), Failure> {
+    let Start {
+        source,
+        mut inherited,
+        handover,
+    } = start;
+    // First, so that nobody who signals early ends the program.
+    let mut signals = Signals::hear()
+        .map_err(|error| Failure::Unavailable(format!("cannot hear signals: {error}")))?;
+    let sockets = Sockets::open(source.config(), &mut inherited)?;
+    inherited.close_rest();
+    let running = Running::start(&source, &sockets, inherited.is_handover()).await?;
+    if let Source::Demo(demo) = &source {
+        demo.say_what_to_try(&sockets.addresses());
+    }
+    inherited.say_ready();
+    notify::tell("READY=1");
+    loop {
+        match signals.next().await {
+            Signal::Reload => {
+                tracing::info!("looking at the configuration and the database again, as told");
+                running.door.live().look_again();
+            }
+            Signal::Restart => {
+                let restarted = tokio::select! {
+                    restarted = handover.start_anew(&sockets) => restarted,
+                    () = signals.stop() => break,
+                };
+                match restarted {
+                    Ok(pid) => {
+                        tracing::info!(
+                            pid,
+                            "the new program is ready: it has the sockets, and this one ends"
+                        );
+                        notify::tell(&format!("MAINPID={pid}"));
+                        drop(sockets);
+                        return running.hand_over(&mut signals).await;
+                    }
+                    Err(why) => {
+                        tracing::error!("the restart failed, and this program goes on: {why}");
+                    }
+                }
+            }
+            Signal::Stop => break,
+        }
+    }
+    tracing::info!("stopping, as told");
+    notify::tell("STOPPING=1");
+    running.stop(&mut signals, sockets).await
+}
+
+/// What runs.
+struct Running {
+    door: Door,
+    health: Arc<Health>,
+    doors: TaskTracker,
+    stop_doors: CancellationToken,
+    admin: TaskTracker,
+    stop_admin: CancellationToken,
+    watch: tokio::task::JoinHandle<()>,
+    shutdown_delay: Duration,
+}
+
+impl Running {
+    async fn start(
+        source: &Source,
+        sockets: &Sockets,
+        is_handed_over: bool,
+    ) -> Result<Self, Failure> {
+        let health = Arc::new(Health::default());
+        let (admin_tasks, stop_admin) = (TaskTracker::new(), CancellationToken::new());
+        let token = source
+            .config()
+            .admin
+            .as_ref()
+            .and_then(|admin| admin.token.as_ref());
+        let admin = Admin::new(token, Arc::clone(&health));
+        let open_admin = || -> Result<(), Failure> {
+            if let Some(socket) = sockets.take("admin")? {
+                let (router, stop) = (admin.router(), stop_admin.clone());
+                admin_tasks.spawn(listen::serve(socket, admin_limits(), stop, router));
+            }
+            Ok(())
+        };
+        // At once, so that whoever asks hears that it is not ready yet; unless somebody else still answers that it is.
+        if !is_handed_over {
+            open_admin()?;
+        }
+        let (door, config) = open_door(source).await?;
+        say_start(source, &door, sockets);
+        let mut registry = metrics::registry(&door);
+        let (doors, stop_doors) = (TaskTracker::new(), CancellationToken::new());
+        let opening = doors::Opening {
+            door: &door,
+            config: &config,
+            sockets,
+            registry: &mut registry,
+            tasks: &doors,
+            stop: &stop_doors,
+        };
+        opening.open_all(source)?;
+        admin.show(Inside {
+            door: door.clone(),
+            registry,
+            listens: sockets.addresses(),
+            config: Arc::clone(&config),
+        });
+        health.set(Stage::Ready);
+        if is_handed_over {
+            open_admin()?;
+        }
+        tracing::info!("ready");
+        Ok(Self {
+            watch: tokio::spawn(watch::run(door.clone(), Arc::clone(&health))),
+            door,
+            health,
+            doors,
+            stop_doors,
+            admin: admin_tasks,
+            stop_admin,
+            shutdown_delay: config.shutdown_delay,
+        })
+    }
+
+    /// The end: first nobody is sent here any more, then nobody is let in, then everybody has gone.
+    async fn stop(self, signals: &mut Signals, sockets: Sockets) -> Result<(), Failure> {
+        self.health.set(Stage::Stopping);
+        let ending = async {
+            tokio::time::sleep(self.shutdown_delay).await;
+            drop(sockets);
+            self.stop_doors.cancel();
+            self.doors.close();
+            self.doors.wait().await;
+            // Last: whoever asks hears that it is stopping.
+            self.end_admin().await;
+            self.close().await;
+        };
+        at_once_if_told_again(signals, ending).await
+    }
+
+    /// The end of one whose sockets another has: whoever asks is to be answered by that one from now on.
+    async fn hand_over(self, signals: &mut Signals) -> Result<(), Failure> {
+        let ending = async {
+            self.stop_doors.cancel();
+            self.stop_admin.cancel();
+            self.doors.close();
+            self.doors.wait().await;
+            self.end_admin().await;
+            self.close().await;
+        };
+        at_once_if_told_again(signals, ending).await
+    }
+
+    async fn end_admin(&self) {
+        self.stop_admin.cancel();
+        self.admin.close();
+        self.admin.wait().await;
+    }
+
+    async fn close(&self) {
+        self.watch.abort();
+        if let Some(trail) = self.door.trail() {
+            let stats = trail.close(CLOSE_TRAIL_WITHIN).await;
+            let (written, lost) = (stats.written, stats.lost);
+            tracing::info!(written, lost, "the audit trail is closed");
+        }
+        tracing::info!("stopped");
+    }
+}
+
+async fn at_once_if_told_again(
+    signals: &mut Signals,
+    ending: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    tokio::select! {
+        () = ending => Ok(()),
+        () = signals.stop() => {
+            let why = "ended at once, as told a second time: requests under way were cut";
+            Err(Failure::Unavailable(why.to_owned()))
+        }
+    }
+}
+
+/// Nobody needs many connections to look.
+fn admin_limits() -> ListenConfig {
+    ListenConfig {
+        most_connections: 256,
+        drain: Duration::from_secs(5),
+        ..ListenConfig::default()
+    }
+}
+
+/// The policy, the store and the audit trail together.
+async fn open_door(source: &Source) -> Result<(Door, Arc<Config>), Failure> {
+    let (live, config) = match source {
+        Source::File { file, .. } => {
+            Live::start(LiveConfig::of(file))
+                .await
+                .map_err(|error| match error {
+                    StartError::Wrong(problems) => wrong(file, &problems),
+                    other => Failure::Unavailable(other.to_string()),
+                })?
+        }
+        Source::Demo(demo) => {
+            let config = demo.config();
+            (
+                Live::fixed(config.policy.policy()),
+                Arc::new(config.clone()),
+            )
+        }
+    };
+    let limiter = door::limiter(&config.store)
+        .map_err(|error| Failure::BadInput(format!("the store cannot be used: {error}")))?;
+    let trail = match (&config.audit, &config.database) {
+        (Some(audit), Some(settings)) => {
+            Some(start_trail(settings.url.expose(), audit.clone()).await?)
+        }
+        _ => None,
+    };
+    Ok((Door::new(live, limiter, trail), config))
+}
+
+/// A database that is away keeps nobody from starting: limits are what the program is for.
+async fn start_trail(url: &str, audit: TrailConfig) -> Result<Trail, Failure> {
+    match Database::open(url).await {
+        Ok(database) => Ok(Trail::start(database, audit)),
+        Err(error) if error.is_bad_input() => Err(error.into()),
+        Err(_) => Ok(Trail::start_at(url.to_owned(), audit)),
+    }
+}
+
+/// What whoever starts it wants to know.
+fn say_start(source: &Source, door: &Door, sockets: &Sockets) {
+    let config = source.config();
+    if let Source::File { warnings, .. } = source
+        && !warnings.is_empty()
+    {
+        tracing::warn!("in the configuration:\n{}", warnings.trim_end());
+    }
+    let store = match &config.store {
+        StoreConfig::Memory(_) => "memory, for this process alone".to_owned(),
+        StoreConfig::Redis(redis) => redis.url.to_string(),
+    };
+    let policy = door.policy();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        pid = std::process::id(),
+        store,
+        audit = door.trail().is_some(),
+        generation = policy.generation(),
+        rules = policy.rules().rules().count(),
+        "starting"
+    );
+    for (name, address) in sockets.addresses() {
+        tracing::info!(door = name, %address, "listening");
+    }
+    if sockets.addresses().is_empty() {
+        tracing::warn!("nothing listens: the configuration has neither gateway, service nor admin");
+    }
+}

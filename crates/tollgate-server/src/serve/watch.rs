@@ -1,0 +1,187 @@
+//! Looks every second at what goes on, and says in the log what an operator must know: what changed, and from time to time that it is still so.
+//!
+//! That the store, the database or the audit trail fail and are back is said where it is noticed; this says how much it costs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use tollgate::SharedStats;
+
+use crate::admin::Health;
+use crate::audit::TrailStats;
+use crate::database::WatchStats;
+use crate::door::Door;
+use crate::live::LiveStats;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What is still so is not said more often.
+const REMIND_EVERY: Duration = Duration::from_secs(60);
+/// To look at all of memory takes a moment.
+const MEMORY_EVERY: u32 = 10;
+
+/// Looks until it is aborted.
+pub(super) async fn run(door: Door, health: Arc<Health>) {
+    let mut watch = Watch::default();
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    for nth in 0_u32.. {
+        looks.tick().await;
+        let now = Instant::now();
+        if let Some(shared) = door.limiter().shared_stats() {
+            watch.store(&shared, now);
+        }
+        if let Some(trail) = door.trail() {
+            let fails = watch.audit(&trail.stats(), now);
+            health.audit_fails.store(fails, Relaxed);
+        }
+        let live = door.live().stats();
+        health.database_fails.store(watch.database(&live), Relaxed);
+        watch.rules(&live, now);
+        if nth % MEMORY_EVERY == 0
+            && let Some(memory) = door.limiter().stats()
+        {
+            watch.memory(memory.shared, now);
+        }
+    }
+}
+
+/// What was seen last.
+#[derive(Debug, Default)]
+struct Watch {
+    store: Reminder,
+    fallback: u64,
+    audit: Option<TrailStats>,
+    audit_fails: bool,
+    audit_lost: Reminder,
+    database: WatchStats,
+    database_fails: bool,
+    from_cache: Reminder,
+    shared_keys: u64,
+    memory: Reminder,
+}
+
+/// Something that is said at once, and then not too often.
+#[derive(Debug, Default)]
+struct Reminder {
+    said: Option<Instant>,
+}
+
+impl Reminder {
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self
+            .said
+            .is_none_or(|said| now.duration_since(said) >= REMIND_EVERY);
+        if is_due {
+            self.said = Some(now);
+        }
+        is_due
+    }
+}
+
+impl Watch {
+    fn store(&mut self, shared: &SharedStats, now: Instant) {
+        let decided = shared.by_fallback.saturating_sub(self.fallback);
+        if shared.breaker_is_open && self.store.is_due(now) {
+            self.fallback = shared.by_fallback;
+            tracing::warn!(
+                decided,
+                instances = shared.instances,
+                "the store is not asked: this process decides by its share of the limits"
+            );
+        } else if !shared.breaker_is_open && self.store.said.take().is_some() {
+            self.fallback = shared.by_fallback;
+            tracing::info!(
+                decided,
+                "the store decides again; so many were decided without it since this was said last"
+            );
+        }
+    }
+
+    /// Whether it cannot be written, or loses something.
+    fn audit(&mut self, stats: &TrailStats, now: Instant) -> bool {
+        let last = self.audit.unwrap_or_default();
+        let lost = stats.lost.saturating_sub(last.lost);
+        if stats.failures > last.failures || lost > 0 {
+            self.audit_fails = true;
+        } else if stats.rows > last.rows || stats.backlog == 0 {
+            self.audit_fails = false;
+        }
+        if lost == 0 {
+            // What is lost stays to be said.
+            self.audit = Some(*stats);
+        } else if self.audit_lost.is_due(now) {
+            self.audit = Some(*stats);
+            tracing::error!(
+                lost,
+                backlog = stats.backlog,
+                "the audit trail loses violations: there is no room for more"
+            );
+        }
+        self.audit_fails
+    }
+
+    /// Whether the database of the rules cannot be read.
+    fn database(&mut self, live: &LiveStats) -> bool {
+        let last = std::mem::replace(&mut self.database, live.watch);
+        if live.watch.failures > last.failures {
+            self.database_fails = true;
+        } else if live.watch.looks > last.looks {
+            self.database_fails = false;
+        }
+        self.database_fails
+    }
+
+    fn rules(&mut self, live: &LiveStats, now: Instant) {
+        if live.from_cache && self.from_cache.is_due(now) {
+            tracing::warn!(
+                generation = live.generation,
+                "the rules in force are from the cache: the database cannot be asked"
+            );
+        } else if !live.from_cache && self.from_cache.said.take().is_some() {
+            tracing::info!(
+                generation = live.generation,
+                "the rules in force are those of the database again"
+            );
+        }
+    }
+
+    fn memory(&mut self, shared: u64, now: Instant) {
+        let more = shared.saturating_sub(self.shared_keys);
+        if more > 0 && self.memory.is_due(now) {
+            self.shared_keys = shared;
+            tracing::warn!(
+                checks = more,
+                "memory is full: new keys share buckets, and may be denied early; see store.max_keys"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reminder_is_due_at_once_and_then_once_a_minute() {
+        let (mut reminder, now) = (Reminder::default(), Instant::now());
+        assert!(reminder.is_due(now));
+        assert!(!reminder.is_due(now + Duration::from_secs(59)));
+        assert!(reminder.is_due(now + Duration::from_secs(60)));
+        assert!(!reminder.is_due(now + Duration::from_secs(61)));
+    }
+
+    #[test]
+    fn the_trail_fails_from_the_first_failure_to_the_next_row() {
+        let (mut watch, now) = (Watch::default(), Instant::now());
+        let mut stats = TrailStats::default();
+        assert!(!watch.audit(&stats, now));
+        (stats.failures, stats.backlog) = (1, 5);
+        assert!(watch.audit(&stats, now));
+        assert!(watch.audit(&stats, now), "nothing was written since");
+        (stats.rows, stats.backlog) = (5, 0);
+        assert!(!watch.audit(&stats, now));
+        stats.lost = 7;
+        assert!(watch.audit(&stats, now));
+        assert!(!watch.audit(&stats, now));
+    }
+}

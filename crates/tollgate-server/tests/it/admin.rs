@@ -1,0 +1,113 @@
+//! The operators' door: what is open, what needs the token, and how often somebody may be wrong about it.
+
+use crate::metrics::check_open_metrics;
+use crate::serving::{Serving, ask};
+
+const TOKEN: &str = "canary-token-7c1e4b90aa55";
+const RIGHT: &str = "authorization: Bearer canary-token-7c1e4b90aa55";
+
+const CONFIG: &str = "
+admin: { listen: 127.0.0.1:0, token: canary-token-7c1e4b90aa55 }
+log: { format: json, level: trace }
+rules: [{ id: everyone, per: [], limit: \"1000/s\" }]
+";
+
+#[test]
+fn health_is_open_and_everything_else_needs_the_token() {
+    let serving = Serving::by(CONFIG);
+    for path in ["/livez", "/readyz"] {
+        assert_eq!(serving.get("admin", path, &[]).status, 200, "{path}");
+    }
+    for path in ["/metrics", "/v1/top", "/v1/status"] {
+        for wrong in [&[][..], &["authorization: Bearer nearly-the-right-one"][..]] {
+            let answer = serving.get("admin", path, wrong);
+            assert_eq!(answer.status, 401, "{answer:?}");
+            assert!(
+                answer.head.contains("www-authenticate: bearer"),
+                "{answer:?}"
+            );
+            assert!(
+                answer.head.contains("application/problem+json"),
+                "{answer:?}"
+            );
+        }
+        assert_eq!(serving.get("admin", path, &[RIGHT]).status, 200, "{path}");
+    }
+    let metrics = serving.get("admin", "/metrics", &[RIGHT]);
+    assert!(
+        metrics
+            .head
+            .contains("application/openmetrics-text; version=1.0.0"),
+        "{}",
+        metrics.head
+    );
+    check_open_metrics(&metrics.body);
+    assert!(
+        metrics.body.contains("\ntollgate_admin_refused_total 6\n"),
+        "{}",
+        metrics.body
+    );
+    let shown = [
+        serving.log(),
+        metrics.body,
+        serving.get("admin", "/v1/status", &[RIGHT]).body,
+    ]
+    .concat();
+    assert!(
+        !shown.contains(TOKEN) && !shown.contains("7c1e4b90"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn what_is_not_there_and_what_cannot_be_done_is_said_as_a_problem() {
+    let serving = Serving::by(CONFIG);
+    let missing = serving.get("admin", "/nothing", &[]);
+    assert_eq!(
+        (missing.status, &missing.json()["status"]),
+        (404, &404.into()),
+        "{missing:?}"
+    );
+    assert!(
+        missing.head.contains("application/problem+json"),
+        "{missing:?}"
+    );
+    let posted = ask(serving.address("admin"), "POST", "/livez", &[]).unwrap();
+    assert_eq!(
+        (posted.status, &posted.json()["status"]),
+        (405, &405.into()),
+        "{posted:?}"
+    );
+}
+
+#[test]
+fn who_is_wrong_too_often_is_not_listened_to_for_a_while() {
+    let serving = Serving::by(CONFIG);
+    let statuses: Vec<u16> = (0..60)
+        .map(|_| {
+            serving
+                .get("admin", "/metrics", &["authorization: Bearer wrong"])
+                .status
+        })
+        .collect();
+    let refused = statuses.iter().filter(|status| **status == 401).count();
+    assert!(refused >= 20 && statuses.contains(&429), "{statuses:?}");
+    assert!(
+        statuses.iter().all(|status| matches!(status, 401 | 429)),
+        "{statuses:?}"
+    );
+    // Whoever runs the program is answered all the same.
+    assert_eq!(serving.get("admin", "/readyz", &[]).status, 200);
+    let log = serving.log();
+    let told = log.matches("was asked without the right token").count();
+    assert!((1..20).contains(&told), "{told} times: {log}");
+}
+
+#[test]
+fn readiness_says_how_each_part_is() {
+    let serving = Serving::by(CONFIG);
+    let ready = serving.get("admin", "/readyz", &[]).json();
+    assert_eq!(ready["ready"], true);
+    assert_eq!(ready["parts"]["store"]["kind"], "memory");
+    assert_eq!(ready["parts"]["rules"]["generation"], 1);
+}
