@@ -25,12 +25,13 @@ impl RedisServer {
     }
 
     /// As a crash would, while others are using it.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    pub(crate) fn start_again(&mut self) {
+    /// Starts it again after a [`stop`](Self::stop), in the same place and with nothing in it.
+    pub fn start_again(&mut self) {
         self.process = spawn(self.folder.path());
         self.wait_until_it_answers();
     }
