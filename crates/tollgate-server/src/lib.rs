@@ -12,6 +12,7 @@ pub mod document;
 pub mod door;
 pub mod listen;
 pub mod live;
+pub mod proxy;
 mod simulate;
 
 use std::io::{self, Write as _};

@@ -119,6 +119,12 @@ impl Identity {
         }
     }
 
+    /// Whether `peer` is a proxy whose word counts.
+    #[must_use]
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.proxies.trust(peer)
+    }
+
     /// Who calls, from `peer`, the other end of the connection, with these headers.
     #[must_use]
     pub fn caller(&self, peer: IpAddr, headers: &HeaderMap, clients: &Clients) -> Caller {
