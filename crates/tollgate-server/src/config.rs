@@ -16,17 +16,19 @@ mod rules;
 mod secret;
 mod store;
 mod summary;
+mod upstreams;
 mod values;
 mod warnings;
 mod who;
 
-pub use doors::{Admin, Gateway, Rls, Service, Upstream};
+pub use doors::{Admin, Gateway, Rls, Service};
 pub use file::ConfigFile;
 pub use keeping::{DatabaseSettings, LogConfig, LogFormat, LogLevel};
 pub use policy::{PolicyConfig, read_client, read_rule};
 pub use secret::{Secret, Url};
 pub use store::{RedisSettings, StoreConfig};
 pub(crate) use summary::Summary;
+pub use upstreams::{HealthCheck, HostField, Protocol, Upstream};
 
 use std::time::Duration;
 
@@ -115,10 +117,11 @@ fn empty(problems: &mut Problems) {
 /// Every field there is, as `section.field`; `[]` stands for the items of a list.
 #[cfg(test)]
 pub(crate) fn known_fields() -> Vec<String> {
-    let sections: [(&str, &[&str]); 18] = [
+    let sections: [(&str, &[&str]); 19] = [
         ("", draft::ROOT),
         ("gateway.", doors::GATEWAY),
-        ("gateway.upstreams[].", doors::UPSTREAM),
+        ("gateway.upstreams[].", upstreams::UPSTREAM),
+        ("gateway.upstreams[].health.", upstreams::HEALTH),
         ("service.", doors::SERVICE),
         ("service.rls.", doors::RLS),
         ("admin.", doors::ADMIN),

@@ -18,6 +18,7 @@ pub mod listen;
 pub mod live;
 pub mod log;
 pub mod metrics;
+pub mod proxy;
 mod serve;
 pub mod service;
 mod simulate;

@@ -179,6 +179,27 @@ impl Answers {
     }
 }
 
+/// The response to a request that could not be served, for other reasons than a limit: problem details with the status's own title.
+///
+/// ```
+/// use http::StatusCode;
+/// use tollgate_tower::answer::{Dialect, failure};
+///
+/// let response = failure(StatusCode::NOT_FOUND, "nothing is served at this path", Dialect::Http);
+/// assert_eq!(
+///     response.body(),
+///     r#"{"type":"about:blank","title":"Not Found","status":404,"detail":"nothing is served at this path"}"#
+/// );
+/// ```
+#[must_use]
+pub fn failure(status: StatusCode, detail: &str, dialect: Dialect) -> Response<Bytes> {
+    let response = match dialect {
+        Dialect::Grpc(kind) => grpc::failure(status, detail, kind),
+        _ => problem(status, problem::of_failure(status, detail)),
+    };
+    without_body_for(dialect, response)
+}
+
 impl fmt::Debug for Answers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answers")

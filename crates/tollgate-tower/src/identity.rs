@@ -119,6 +119,12 @@ impl Identity {
         }
     }
 
+    /// Whether `peer` is a proxy whose word counts.
+    #[must_use]
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.proxies.trust(peer)
+    }
+
     /// Who calls, from `peer`, the other end of the connection, with these headers.
     #[must_use]
     pub fn caller(&self, peer: IpAddr, headers: &HeaderMap, clients: &Clients) -> Caller {
@@ -131,12 +137,6 @@ impl Identity {
         let mut recorder = Recorder::new(&self.client, &self.plan);
         let (caller, walk) = self.find(peer, headers, clients, &mut recorder);
         recorder.explanation(caller, walk)
-    }
-
-    /// Whether what this peer says of others is believed.
-    #[must_use]
-    pub fn trusts(&self, peer: IpAddr) -> bool {
-        self.proxies.trust(peer)
     }
 
     /// The sources by which anybody who calls can choose a name of its own, and so as many buckets as it likes.

@@ -1,14 +1,13 @@
 //! Where the program listens, and what stands behind the gateway.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use super::secret::Secret;
+use super::upstreams::{Upstream, upstreams};
 use crate::document::reading::{Fields, Place, shown, text, truth};
 use crate::document::{Problems, Spot};
 
 pub(super) const GATEWAY: &[&str] = &["listen", "upstreams"];
-pub(super) const UPSTREAM: &[&str] = &["path", "to"];
 pub(super) const SERVICE: &[&str] = &["listen", "token", "rls"];
 pub(super) const RLS: &[&str] = &["domains", "overrides"];
 pub(super) const ADMIN: &[&str] = &["listen", "token"];
@@ -20,15 +19,6 @@ pub struct Gateway {
     pub listen: SocketAddr,
     /// Where requests go, by the beginning of their path. At least one.
     pub upstreams: Vec<Upstream>,
-}
-
-/// Servers that answer the requests of a part of the paths.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upstream {
-    /// What paths begin with; `/` for all. The longest that fits counts.
-    pub path: String,
-    /// The servers, each `http://host[:port]` or `https://host[:port]`. At least one.
-    pub to: Vec<String>,
 }
 
 /// The decision service.
@@ -70,110 +60,6 @@ pub(super) fn gateway(place: &Place<'_>, problems: &mut Problems) -> Option<Gate
         upstreams,
     )?;
     Some(Gateway { listen, upstreams })
-}
-
-fn upstreams(place: &Place<'_>, problems: &mut Problems) -> Option<Vec<Upstream>> {
-    let items = place.items("upstreams", problems)?;
-    if items.is_empty() {
-        place
-            .error(
-                problems,
-                "a gateway without upstreams has nowhere to send requests",
-            )
-            .help("add one: - { path: /, to: [\"http://127.0.0.1:3000\"] }");
-    }
-    let mut known: HashMap<String, Spot> = HashMap::new();
-    let mut upstreams = Vec::new();
-    for item in items {
-        let Some(upstream) = upstream(&item, problems) else {
-            continue;
-        };
-        match known.get(&upstream.path) {
-            Some(first) => {
-                item.error(problems, "a second upstream for the same path")
-                    .help("put all its servers into one `to` list")
-                    .also(first.at, "the first is here");
-            }
-            None => {
-                known.insert(upstream.path.clone(), item.spot());
-                upstreams.push(upstream);
-            }
-        }
-    }
-    Some(upstreams)
-}
-
-fn upstream(place: &Place<'_>, problems: &mut Problems) -> Option<Upstream> {
-    let fields = Fields::of(place, UPSTREAM, problems)?;
-    let path = fields.or("path", "/".to_owned(), problems, |place, problems| {
-        let path = text(1_024, "a path such as /v1")(place, problems)?;
-        let is_plain = |c: char| c.is_ascii_graphic() && !"{}?#*".contains(c);
-        if !path.starts_with('/') || !path.chars().all(is_plain) || path.contains("//") {
-            let got = place.peek().map(shown).unwrap_or_default();
-            place
-                .error(
-                    problems,
-                    format!("{got} is not the beginning of a path; expected / or /v1"),
-                )
-                .help("all paths that begin with it are meant, so no {…} or * is needed");
-            return None;
-        }
-        // "/v1/" and "/v1" are the same beginning.
-        let trimmed = path.trim_end_matches('/');
-        Some(if trimmed.is_empty() { "/" } else { trimmed }.to_owned())
-    });
-    let to = fields.required("to", "to: [\"http://127.0.0.1:3000\"]", problems, |place, problems| {
-        let items = place.items("addresses such as \"http://127.0.0.1:3000\"", problems)?;
-        if items.is_empty() {
-            place.error(problems, "this list is empty; expected at least one address such as \"http://127.0.0.1:3000\"");
-        }
-        Some(items.iter().filter_map(|item| server(item, problems)).collect())
-    })?;
-    Some(Upstream { path, to })
-}
-
-/// `http://host[:port]`.
-fn server(place: &Place<'_>, problems: &mut Problems) -> Option<String> {
-    let expected = "an address such as http://127.0.0.1:3000";
-    let scalar = place.scalar(expected, problems)?;
-    let url = scalar.text.as_str();
-    let got = shown(scalar);
-    let help = match url.split_once("://") {
-        Some(("http" | "https", rest)) => {
-            let host = rest.strip_suffix('/').unwrap_or(rest);
-            if host.contains('@') {
-                "an upstream has no user and password; leave them out"
-            } else if host.contains(['/', '?', '#']) {
-                "only scheme, host and port: requests keep their own path"
-            } else if is_host_and_port(host) {
-                return Some(url.trim_end_matches('/').to_owned());
-            } else {
-                "write a host and, if need be, a port: http://api.internal:3000"
-            }
-        }
-        Some(_) => "only http:// and https:// can be forwarded to",
-        None => "begin it with http:// or https://",
-    };
-    place
-        .error(problems, format!("{got} is not {expected}"))
-        .help(help);
-    None
-}
-
-fn is_host_and_port(text: &str) -> bool {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
-        _ => (text, None),
-    };
-    let v6 = host.strip_prefix('[').and_then(|v6| v6.strip_suffix(']'));
-    let is_host = match v6 {
-        Some(v6) => v6.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => {
-            let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-            !host.is_empty() && host.len() <= 253 && host.chars().all(allowed)
-        }
-    };
-    is_host && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
 pub(super) fn service(place: &Place<'_>, problems: &mut Problems) -> Option<Service> {

@@ -54,7 +54,7 @@ fn the_message_in_the_documentation_is_the_real_one() {
 #[test]
 fn the_defaults_in_the_documentation_are_the_real_ones() {
     let config = parse(
-        "gateway: { upstreams: [{ to: \"http://a\" }] }\nservice: {}\nadmin: {}\n",
+        "gateway: { upstreams: [{ to: \"http://a\", health: { path: / } }] }\nservice: {}\nadmin: {}\n",
         &|_| None,
     )
     .unwrap();
@@ -67,9 +67,44 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
     };
     let kept = parse("database: { url: sqlite:a }\n", &|_| None).unwrap();
     let (database, audit) = (kept.database.unwrap(), kept.audit.unwrap());
+    let gateway = config.gateway.unwrap();
+    let upstream = &gateway.upstreams[0];
+    let health = upstream.health.as_ref().unwrap();
     let time = crate::document::reading::duration_text;
     for (field, default) in [
-        ("gateway.listen", config.gateway.unwrap().listen.to_string()),
+        ("gateway.listen", gateway.listen.to_string()),
+        (
+            "gateway.upstreams[].connect_timeout",
+            time(upstream.connect_timeout),
+        ),
+        (
+            "gateway.upstreams[].response_timeout",
+            time(upstream.response_timeout.unwrap()),
+        ),
+        (
+            "gateway.upstreams[].idle_timeout",
+            time(upstream.idle_timeout.unwrap()),
+        ),
+        ("gateway.upstreams[].retries", upstream.retries.to_string()),
+        (
+            "gateway.upstreams[].keepalive",
+            upstream.keepalive.to_string(),
+        ),
+        (
+            "gateway.upstreams[].keepalive_timeout",
+            time(upstream.keepalive_timeout),
+        ),
+        (
+            "gateway.upstreams[].max_connections",
+            upstream.max_connections.to_string(),
+        ),
+        (
+            "gateway.upstreams[].failures",
+            upstream.failures.to_string(),
+        ),
+        ("gateway.upstreams[].set_aside", time(upstream.set_aside)),
+        ("gateway.upstreams[].health.every", time(health.every)),
+        ("gateway.upstreams[].health.timeout", time(health.timeout)),
         ("service.listen", config.service.unwrap().listen.to_string()),
         ("admin.listen", config.admin.unwrap().listen.to_string()),
         ("store.deadline", time(redis.config.deadline)),

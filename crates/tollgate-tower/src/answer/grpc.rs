@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderName, HeaderValue, Response};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use tollgate::PathError;
 
 use super::denial::{Denial, Reason};
@@ -13,8 +13,11 @@ const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// Tells clients that retry by themselves when to do so; below 0, that they should not.
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
+const UNKNOWN: &str = "2";
 const INVALID_ARGUMENT: &str = "3";
 const RESOURCE_EXHAUSTED: &str = "8";
+const UNIMPLEMENTED: &str = "12";
+const INTERNAL: &str = "13";
 const UNAVAILABLE: &str = "14";
 
 pub(super) fn denied(denial: &Denial<'_>, kind: &'static str) -> Response<Bytes> {
@@ -33,6 +36,18 @@ pub(super) fn denied(denial: &Denial<'_>, kind: &'static str) -> Response<Bytes>
 
 pub(super) fn refused(error: &PathError, kind: &'static str) -> Response<Bytes> {
     trailers_only(kind, INVALID_ARGUMENT, &path_detail(error))
+}
+
+/// HTTP's statuses as gRPC has them.
+pub(super) fn failure(status: StatusCode, detail: &str, kind: &'static str) -> Response<Bytes> {
+    let code = match status.as_u16() {
+        400 => INTERNAL,
+        404 | 501 => UNIMPLEMENTED,
+        413 => RESOURCE_EXHAUSTED,
+        502..=504 => UNAVAILABLE,
+        _ => UNKNOWN,
+    };
+    trailers_only(kind, code, detail)
 }
 
 fn trailers_only(kind: &'static str, status: &'static str, message: &str) -> Response<Bytes> {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use http::StatusCode;
 use tollgate::PathError;
 
 use super::denial::{Denial, Reason};
@@ -33,7 +34,12 @@ pub(super) fn of_denial(denial: &Denial<'_>) -> String {
 }
 
 pub(super) fn of_path(error: &PathError) -> String {
-    let mut body = start("about:blank", "Bad Request", 400, &path_detail(error));
+    of_failure(StatusCode::BAD_REQUEST, &path_detail(error))
+}
+
+pub(super) fn of_failure(status: StatusCode, detail: &str) -> String {
+    let title = status.canonical_reason().unwrap_or("Error");
+    let mut body = start("about:blank", title, status.as_u16(), detail);
     body.push('}');
     body
 }

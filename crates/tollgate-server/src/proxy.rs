@@ -1,0 +1,339 @@
+//! The reverse proxy behind the limiter: a service that sends requests on to the servers of their path, and their responses back.
+//!
+//! A request walks through `head` (what is for this hop alone stays here), `group` (which server), `forward` (over which connection,
+//! and what may be sent again), `link` (a connection of HTTP/1.1) or hyper's HTTP/2, and its response through `body`. Beside them:
+//! `pool` (idle connections), `connect`, `health` and `checks` (how servers do), `tunnel` (WebSocket), `metrics`.
+//!
+//! It knows no limits and no listener.
+
+mod body;
+mod checks;
+mod connect;
+mod failure;
+mod forward;
+mod group;
+mod head;
+mod health;
+mod link;
+mod metrics;
+mod patience;
+mod pool;
+mod server;
+mod stream;
+mod tls;
+mod tunnel;
+mod upload;
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body::Body;
+use hyper::upgrade::OnUpgrade;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tollgate_tower::answer::Dialect;
+use tollgate_tower::layer::PeerAddr;
+use tower_service::Service;
+
+use crate::config::{Protocol, Upstream};
+use body::Source;
+use failure::Failure;
+use forward::Answer;
+use group::Group;
+use head::Asker;
+use pool::Pool;
+use tunnel::Tunnels;
+use upload::Upload;
+
+pub use body::{ProxyBody, ProxyBodyError};
+pub use metrics::ProxyMetrics;
+pub use tls::TlsError;
+
+/// What a proxy has to know of the door it stands behind.
+#[derive(Clone)]
+pub struct ProxySettings {
+    /// Whether callers come over TLS.
+    pub is_tls: bool,
+    /// Whether a peer is a proxy whose word counts: what it says of the caller's scheme and host is passed on.
+    pub trusts: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+}
+
+impl Default for ProxySettings {
+    /// Without TLS, and nobody is trusted.
+    fn default() -> Self {
+        Self {
+            is_tls: false,
+            trusts: Arc::new(|_| false),
+        }
+    }
+}
+
+impl fmt::Debug for ProxySettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProxySettings")
+            .field("is_tls", &self.is_tls)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why there can be no proxy.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ProxyError {
+    /// This is not the address of a server.
+    Address(String),
+    /// Certificates that cannot be used.
+    Tls(TlsError),
+}
+
+impl fmt::Display for ProxyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => {
+                write!(
+                    f,
+                    "{address:?} is not the address of a server; expected http://host:port"
+                )
+            }
+            Self::Tls(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for ProxyError {}
+
+/// Forwards requests. A clone shares everything; [`Proxy::worker`] has connections of its own.
+#[derive(Clone)]
+pub struct Proxy {
+    worker: Arc<Worker>,
+}
+
+/// What the clones for one thread share.
+struct Worker {
+    shared: Arc<Shared>,
+    /// The longest path first.
+    routes: Vec<Route>,
+}
+
+/// What all threads share.
+struct Shared {
+    settings: ProxySettings,
+    groups: Vec<Arc<Group>>,
+    tunnels: Tunnels,
+}
+
+/// A path, and the connections to its servers, in their order.
+struct Route {
+    group: Arc<Group>,
+    pools: Vec<Arc<Pool>>,
+}
+
+impl Proxy {
+    /// A proxy for these upstreams. It connects to nothing yet.
+    ///
+    /// # Errors
+    /// When the address of a server is none, or certificates cannot be read.
+    pub fn new(
+        upstreams: &[Upstream],
+        settings: ProxySettings,
+        metrics: &ProxyMetrics,
+    ) -> Result<Self, ProxyError> {
+        let mut groups = Vec::new();
+        for upstream in upstreams {
+            groups.push(Arc::new(Group::new(upstream, metrics)?));
+        }
+        groups.sort_by_key(|group| std::cmp::Reverse(group.upstream.path.len()));
+        let tunnels = Tunnels::new(metrics.tunnels());
+        Ok(Self::of(Arc::new(Shared {
+            settings,
+            groups,
+            tunnels,
+        })))
+    }
+
+    /// The same proxy with connections of its own, for a thread that serves with a runtime of its own.
+    #[must_use]
+    pub fn worker(&self) -> Self {
+        Self::of(Arc::clone(&self.worker.shared))
+    }
+
+    fn of(shared: Arc<Shared>) -> Self {
+        let route = |group: &Arc<Group>| {
+            let open = &group.metrics.connections;
+            let pool = |server| Arc::new(Pool::new(Arc::clone(server), open.clone()));
+            Route {
+                group: Arc::clone(group),
+                pools: group.servers.iter().map(pool).collect(),
+            }
+        };
+        let routes = shared.groups.iter().map(route).collect();
+        Self {
+            worker: Arc::new(Worker { shared, routes }),
+        }
+    }
+
+    /// Asks servers how they are, where that is configured, until `stop` is cancelled.
+    pub fn watch(&self, stop: &CancellationToken) {
+        for group in &self.worker.shared.groups {
+            checks::start(group, stop);
+        }
+    }
+
+    /// Gives upgraded connections so long to end, and then cuts them. All else ends with whoever serves it.
+    pub async fn end(&self, within: Duration) {
+        self.worker.shared.tunnels.end(within).await;
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let routes = self.worker.routes.iter();
+        f.debug_list()
+            .entries(routes.map(|route| &*route.group.upstream.path))
+            .finish()
+    }
+}
+
+/// The response of a [`Proxy`].
+pub type ProxyFuture =
+    Pin<Box<dyn Future<Output = Result<Response<ProxyBody>, Infallible>> + Send>>;
+
+impl<B> Service<Request<B>> for Proxy
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    type Response = Response<ProxyBody>;
+    type Error = Infallible;
+    type Future = ProxyFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> ProxyFuture {
+        let worker = Arc::clone(&self.worker);
+        let (parts, body) = request.into_parts();
+        let body = Upload::of(body);
+        Box::pin(async move { Ok(worker.serve(parts, body).await) })
+    }
+}
+
+impl Worker {
+    async fn serve(&self, mut parts: Parts, body: Upload) -> Response<ProxyBody> {
+        let now = Instant::now();
+        let dialect = Dialect::of(&parts.method, &parts.headers);
+        if parts.method == Method::CONNECT {
+            return Failure::Connect.answer(dialect).map(ProxyBody::whole);
+        }
+        let Some(route) = self.route(parts.uri.path()) else {
+            return Failure::NoUpstream.answer(dialect).map(ProxyBody::whole);
+        };
+        let mut extensions = std::mem::take(&mut parts.extensions);
+        let peer = extensions.get().map(|PeerAddr(peer)| peer.ip());
+        let is_websocket = head::forward(&mut parts, self.asker(peer, &route.group));
+        let front = extensions.remove::<OnUpgrade>().filter(|_| is_websocket);
+        let progress = body.progress();
+        let answer = forward::forward(route, Request::from_parts(parts, body), now).await;
+        let is_sending = progress.is_some_and(|progress| !progress.has_ended());
+        let answered = match answer {
+            Ok(answer) if answer.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                self.upgraded(answer, front, &route.group)
+            }
+            Ok(answer) => Ok(route.answered(answer, is_sending)),
+            Err(failure) => Err(failure),
+        };
+        let metrics = &route.group.metrics;
+        match answered {
+            Ok((response, at)) => {
+                metrics.answered(response.status(), at - now);
+                response
+            }
+            Err(failure) => {
+                metrics.failed(failure);
+                failure.answer(dialect).map(ProxyBody::whole)
+            }
+        }
+    }
+
+    /// The route of the longest path that this one begins with, segment by segment.
+    fn route(&self, path: &str) -> Option<&Route> {
+        self.routes.iter().find(|route| {
+            let beginning = route.group.upstream.path.trim_end_matches('/');
+            let rest = path.strip_prefix(beginning);
+            rest.is_some_and(|rest| {
+                beginning.is_empty() || rest.is_empty() || rest.starts_with('/')
+            })
+        })
+    }
+
+    fn asker(&self, peer: Option<IpAddr>, group: &Group) -> Asker {
+        let settings = &self.shared.settings;
+        Asker {
+            peer,
+            is_trusted: peer.is_some_and(|peer| (settings.trusts)(peer)),
+            is_tls: settings.is_tls,
+            may_upgrade: group.upstream.protocol == Protocol::Http1,
+        }
+    }
+
+    /// A server that agreed to a WebSocket, or to something that nobody asked for.
+    fn upgraded(
+        &self,
+        answer: Answer,
+        front: Option<OnUpgrade>,
+        group: &Group,
+    ) -> Result<(Response<ProxyBody>, Instant), Failure> {
+        let mut response = answer.response;
+        let (Some(front), Some(link)) = (front, answer.link) else {
+            return Err(Failure::Garbled);
+        };
+        group.succeeded(&answer.pool.server);
+        self.shared.tunnels.start(front, *link, answer.place);
+        head::remove_hop_by_hop(response.headers_mut());
+        head::add_upgrade(response.headers_mut());
+        *response.version_mut() = Version::HTTP_11;
+        let response = response.map(|_| ProxyBody::whole(Bytes::new()));
+        Ok((response, Instant::now()))
+    }
+}
+
+impl Route {
+    /// What a server answered, for the caller; and when.
+    fn answered(&self, answer: Answer, is_sending: bool) -> (Response<ProxyBody>, Instant) {
+        let now = Instant::now();
+        let group = &self.group;
+        let status = answer.response.status();
+        match status.as_u16() {
+            502..=504 => group.failed(&answer.pool.server, "status", status.as_str()),
+            _ => group.succeeded(&answer.pool.server),
+        }
+        let link = match (answer.link, is_sending) {
+            // The caller still sends, and the server answers already: both go on, whether or not the other side waits.
+            (Some(link), true) => {
+                link.detach();
+                None
+            }
+            (link, _) => link.map(|link| (link, answer.pool)),
+        };
+        let source = Source {
+            link,
+            place: answer.place,
+            idle_timeout: group.upstream.idle_timeout,
+            cut: group.metrics.cut.clone(),
+        };
+        let (mut parts, incoming) = answer.response.into_parts();
+        head::remove_hop_by_hop(&mut parts.headers);
+        parts.version = Version::HTTP_11;
+        let body = ProxyBody::of(incoming, source, now);
+        (Response::from_parts(parts, body), now)
+    }
+}

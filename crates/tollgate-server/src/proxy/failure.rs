@@ -1,0 +1,101 @@
+//! Why a request could not be served: for the caller without a word of what stands behind, for the log with all of it.
+
+use std::fmt;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use tollgate_tower::answer::{self, Dialect};
+
+/// Why there is no response from a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    NoUpstream,
+    Connect,
+    BadHost,
+    NoneHealthy,
+    Busy,
+    Unreachable,
+    ConnectTimeout,
+    Tls,
+    Closed,
+    Garbled,
+    ResponseTimeout,
+    CallerSlow,
+    CallerBody,
+    CallerBodyTooLarge,
+}
+
+impl Failure {
+    /// Those that can happen once an upstream is found, by their names in metrics.
+    pub(super) const NAMED: [(Self, &'static str); 12] = [
+        (Self::BadHost, "bad_host"),
+        (Self::NoneHealthy, "none_healthy"),
+        (Self::Busy, "busy"),
+        (Self::Unreachable, "unreachable"),
+        (Self::ConnectTimeout, "connect_timeout"),
+        (Self::Tls, "tls"),
+        (Self::Closed, "closed"),
+        (Self::Garbled, "garbled"),
+        (Self::ResponseTimeout, "response_timeout"),
+        (Self::CallerSlow, "caller_slow"),
+        (Self::CallerBody, "caller_body"),
+        (Self::CallerBodyTooLarge, "caller_body_too_large"),
+    ];
+
+    pub(super) fn status(self) -> StatusCode {
+        match self {
+            Self::NoUpstream => StatusCode::NOT_FOUND,
+            Self::Connect => StatusCode::NOT_IMPLEMENTED,
+            Self::NoneHealthy | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unreachable | Self::Tls | Self::Closed | Self::Garbled => StatusCode::BAD_GATEWAY,
+            Self::ConnectTimeout | Self::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
+            Self::CallerSlow => StatusCode::REQUEST_TIMEOUT,
+            Self::BadHost | Self::CallerBody => StatusCode::BAD_REQUEST,
+            Self::CallerBodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        }
+    }
+
+    /// Whether it speaks against the server that was asked.
+    pub(super) fn is_the_servers(self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable
+                | Self::ConnectTimeout
+                | Self::Tls
+                | Self::Closed
+                | Self::Garbled
+                | Self::ResponseTimeout
+        )
+    }
+
+    pub(super) fn answer(self, dialect: Dialect) -> Response<Bytes> {
+        answer::failure(self.status(), self.detail(), dialect)
+    }
+
+    fn detail(self) -> &'static str {
+        match self {
+            Self::NoUpstream => "nothing is served at this path",
+            Self::Connect => "CONNECT is not forwarded",
+            Self::BadHost => "the host of the request is none",
+            Self::NoneHealthy => "no server for this path is well at the moment",
+            Self::Busy => "all servers for this path have as many requests as they may",
+            Self::Unreachable => "the server for this path could not be reached",
+            Self::ConnectTimeout => "the server for this path could not be reached in time",
+            Self::Tls => "no trusted connection to the server for this path could be made",
+            Self::Closed => "the server for this path ended the connection before it answered",
+            Self::Garbled => "what the server for this path answered is not HTTP",
+            Self::ResponseTimeout => "the server for this path did not answer in time",
+            Self::CallerSlow => "the body of the request did not come in time",
+            Self::CallerBody => "the body of the request could not be read",
+            Self::CallerBodyTooLarge => "the body of the request is too large",
+        }
+    }
+}
+
+/// For the log, behind the name of a server.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMED.iter().find(|(failure, _)| failure == self);
+        f.write_str(name.map_or("not forwarded", |(_, name)| name))
+    }
+}

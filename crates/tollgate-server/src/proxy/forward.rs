@@ -1,0 +1,213 @@
+//! One request, from the choice of a server to the head of its response.
+//!
+//! ## What is sent again
+//! A request is sent again only if it is certain that no server has seen it, or if it does not matter how often one does:
+//!
+//! - if no connection could be made, or nothing of the request was written, it goes to another server, whatever it is: at most to
+//!   `retries` others;
+//! - if a connection that was used before ends before a byte of the response has come, the server has probably closed it just as we
+//!   used it. A request without a body whose method may be repeated (GET, HEAD, OPTIONS, TRACE, PUT, DELETE) then goes to the same server
+//!   over a new connection, once.
+//!
+//! Nothing else is: not after a time-out, not after a status, and no request with a body of which anything was sent.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::header::HOST;
+use http::{Method, Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use tokio::time::Instant;
+
+use super::Route;
+use super::connect::Connected;
+use super::failure::Failure;
+use super::group::Group;
+use super::head;
+use super::link::{Link, Lost, Silence, poll_patience};
+use super::patience::Patience;
+use super::pool::Pool;
+use super::server::{Place, Server};
+use super::upload::Upload;
+use crate::config::HostField;
+
+/// The head of a response, and what it came by.
+pub(super) struct Answer {
+    pub(super) response: Response<Incoming>,
+    /// The connection, if it is ours alone.
+    pub(super) link: Option<Box<Link>>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) place: Place,
+}
+
+/// Asks one server after the other, as far as that is allowed.
+pub(super) async fn forward(
+    route: &Route,
+    mut request: Request<Upload>,
+    now: Instant,
+) -> Result<Answer, Failure> {
+    let group = &*route.group;
+    let (mut tried, mut retries) = (0, group.upstream.retries);
+    let sees_itself =
+        group.upstream.host == HostField::Upstream || !request.headers().contains_key(HOST);
+    loop {
+        let nth = group.choose(tried).ok_or(Failure::NoneHealthy)?;
+        let pool = route.pools.get(nth).ok_or(Failure::NoneHealthy)?;
+        let server = &pool.server;
+        tried |= 1 << nth;
+        let place = match server.enter_now() {
+            Some(place) => place,
+            None => Box::pin(server.enter(group.upstream.connect_timeout))
+                .await
+                .ok_or(Failure::Busy)?,
+        };
+        if sees_itself {
+            head::set_host(&mut request, &server.authority);
+        }
+        let mut lost = match ask(group, pool, request, now).await {
+            Ok((response, link)) => {
+                return Ok(Answer {
+                    response,
+                    link,
+                    pool: Arc::clone(pool),
+                    place,
+                });
+            }
+            Err(lost) => lost,
+        };
+        if lost.failure.is_the_servers() {
+            group.failed(server, &lost.failure.to_string(), &lost.error);
+        }
+        match lost.unsent.take() {
+            Some(unsent) if retries > 0 && tried.count_ones() < count(group) => request = *unsent,
+            _ => return Err(lost.failure),
+        }
+        retries -= 1;
+        group.metrics.retries.inc();
+    }
+}
+
+fn count(group: &Group) -> u32 {
+    u32::try_from(group.servers.len()).unwrap_or(u32::MAX)
+}
+
+type Asked = Result<(Response<Incoming>, Option<Box<Link>>), Lost>;
+
+/// Asks a server, over a connection that is there or else a new one.
+async fn ask(group: &Group, pool: &Arc<Pool>, mut request: Request<Upload>, now: Instant) -> Asked {
+    let within = group.upstream.response_timeout;
+    if pool.server.wants_http2()
+        && let Some(sender) = pool.shared()
+    {
+        let copy = repeatable(&request);
+        match send_http2(sender, &pool.server, request, within).await {
+            Ok(response) => return Ok((response, None)),
+            Err(lost) => request = again(lost, copy, group)?,
+        }
+    }
+    while let Some(mut link) = pool.take(now) {
+        let copy = repeatable(&request);
+        head::for_http1(&mut request);
+        match link.send(request, within).await {
+            Ok(response) => return Ok((response, Some(link))),
+            Err(lost) => {
+                let was_written = lost.unsent.is_none();
+                request = again(lost, copy, group)?;
+                if was_written {
+                    break;
+                }
+            }
+        }
+    }
+    // Seldom, and large.
+    Box::pin(ask_anew(pool, request, within)).await
+}
+
+async fn ask_anew(
+    pool: &Arc<Pool>,
+    mut request: Request<Upload>,
+    within: Option<Duration>,
+) -> Asked {
+    match pool.connect().await {
+        Ok(Connected::One(mut link)) => {
+            head::for_http1(&mut request);
+            let response = link.send(request, within).await?;
+            Ok((response, Some(link)))
+        }
+        Ok(Connected::Two(sender)) => {
+            let response = send_http2(sender, &pool.server, request, within).await?;
+            Ok((response, None))
+        }
+        Err(error) => Err(Lost {
+            failure: error.failure(),
+            error: error.to_string(),
+            unsent: Some(Box::new(request)),
+            heard: false,
+        }),
+    }
+}
+
+/// What is sent again after a connection that was used before has ended.
+fn again(
+    mut lost: Lost,
+    copy: Option<Request<Upload>>,
+    group: &Group,
+) -> Result<Request<Upload>, Lost> {
+    let request = match lost.unsent.take() {
+        Some(unsent) => *unsent,
+        None => match copy {
+            Some(copy) if lost.failure == Failure::Closed && !lost.heard => copy,
+            _ => return Err(lost),
+        },
+    };
+    group.metrics.retries.inc();
+    Ok(request)
+}
+
+/// The request once more, if it may be repeated.
+fn repeatable(request: &Request<Upload>) -> Option<Request<Upload>> {
+    let is_idempotent = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE
+    );
+    if !is_idempotent || !request.body().is_nothing() {
+        return None;
+    }
+    let mut copy = Request::new(Upload::Nothing);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
+}
+
+/// Sends a request over a connection that others use as well.
+pub(super) async fn send_http2(
+    mut sender: http2::SendRequest<Upload>,
+    server: &Server,
+    request: Request<Upload>,
+    within: Option<Duration>,
+) -> Result<Response<Incoming>, Lost> {
+    let progress = request.body().progress();
+    let request = head::for_http2(request, server).ok_or_else(|| Lost::by(Failure::BadHost))?;
+    let mut response = pin!(sender.try_send_request(request));
+    let mut patience = Patience::default();
+    patience.begin(within);
+    let response = poll_fn(|context| {
+        if let Poll::Ready(response) = response.as_mut().poll(context) {
+            return Poll::Ready(response.map_err(|error| Silence::Error(Box::new(error))));
+        }
+        let over = poll_patience(&mut patience, context, within, progress.as_deref());
+        over.map(|()| Err(Silence::Late))
+    });
+    response.await.map_err(|silence| {
+        let mut lost = silence.lost(progress.as_deref(), false);
+        if let Some(unsent) = &mut lost.unsent {
+            head::from_http2(unsent);
+        }
+        lost
+    })
+}

@@ -1,0 +1,248 @@
+//! The head of a request and of a response on their way through: what is meant for the next hop alone stays here, and the server is
+//! told who asked whom for what.
+
+use std::net::IpAddr;
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::request::Parts;
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use http_body::Body as _;
+
+use super::server::Server;
+use super::upload::Upload;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+/// What other proxies say of a caller. From a stranger it is only a claim, and the server would take it for ours.
+const CLAIMS: [HeaderName; 4] = [
+    FORWARDED,
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-prefix"),
+    HeaderName::from_static("x-real-ip"),
+];
+
+const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
+const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
+
+/// Who asks, and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    /// The other end of the connection.
+    pub(super) peer: Option<IpAddr>,
+    /// Whether that is a proxy whose word counts.
+    pub(super) is_trusted: bool,
+    /// Whether it asked over TLS.
+    pub(super) is_tls: bool,
+    /// Whether it could have a WebSocket with the server.
+    pub(super) may_upgrade: bool,
+}
+
+/// Makes the head of a request one that can be sent to a server in HTTP/1.1. Whether it asks for a WebSocket: no other upgrade is
+/// passed on, as what comes after would go by whoever decides about requests.
+pub(super) fn forward(parts: &mut Parts, asker: Asker) -> bool {
+    let host = host(parts);
+    let headers = &mut parts.headers;
+    let is_websocket =
+        asker.may_upgrade && asks_for_websocket(parts.version, &parts.method, headers);
+    let wants_trailers = te_has_trailers(headers);
+    remove_hop_by_hop(headers);
+    // Who waits for a word before it sends the body gets it from us, when the body is asked for.
+    headers.remove(EXPECT);
+    if is_websocket {
+        add_upgrade(headers);
+    }
+    if wants_trailers {
+        headers.insert(TE, TRAILERS);
+    }
+    if parts.version == Version::HTTP_2 {
+        join_cookies(headers);
+    }
+    tell_of(headers, asker, host.as_ref(), parts.version);
+    match host {
+        // One of them, whatever came: the rules have seen no other.
+        Some(host) => {
+            headers.insert(HOST, host);
+        }
+        None => {
+            headers.remove(HOST);
+        }
+    }
+    parts.version = Version::HTTP_11;
+    is_websocket
+}
+
+/// The host that is asked for, as the rules see it: the target's own comes first. The target loses it.
+fn host(parts: &mut Parts) -> Option<HeaderValue> {
+    if parts.uri.authority().is_none() {
+        return parts.headers.get(HOST).cloned();
+    }
+    let uri = std::mem::take(&mut parts.uri).into_parts();
+    let path = (uri.path_and_query).unwrap_or_else(|| PathAndQuery::from_static("/"));
+    parts.uri = Uri::from(path);
+    // Without a user and password, which are nobody else's business.
+    let text = uri.authority.as_ref().map(Authority::as_str)?;
+    let text = text.rsplit_once('@').map_or(text, |(_, host)| host);
+    HeaderValue::from_str(text).ok()
+}
+
+fn asks_for_websocket(version: Version, method: &Method, headers: &HeaderMap) -> bool {
+    let Some(upgrade) = headers.get(UPGRADE) else {
+        return false;
+    };
+    version == Version::HTTP_11
+        && *method == Method::GET
+        && upgrade.as_bytes().eq_ignore_ascii_case(b"websocket")
+        && tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
+}
+
+fn te_has_trailers(headers: &HeaderMap) -> bool {
+    headers.contains_key(TE)
+        && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"))
+}
+
+/// The parts of a list that can be read.
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let lines = headers.get_all(name).into_iter();
+    let lines = lines.filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',').map(str::trim))
+}
+
+/// Removes what is meant for the next hop alone, and what `Connection` names.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
+            .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
+            // Nobody may have us drop what tells where a message goes, or where it ends.
+            .filter(|name| ![HOST, CONTENT_LENGTH, CONNECTION].contains(name))
+            .collect();
+        for name in named {
+            headers.remove(name);
+        }
+        headers.remove(CONNECTION);
+    }
+    if headers.remove(TRANSFER_ENCODING).is_some() {
+        // Of the two, only one can be true, and it is not this one.
+        headers.remove(CONTENT_LENGTH);
+    }
+    for name in [
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        TE,
+        UPGRADE,
+    ] {
+        headers.remove(name);
+    }
+}
+
+/// Asks for a WebSocket, or agrees to one.
+pub(super) fn add_upgrade(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, WEBSOCKET);
+}
+
+/// HTTP/2 may send them one by one, HTTP/1.1 may not.
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut cookies = headers.get_all(COOKIE).iter();
+    let (Some(first), Some(second)) = (cookies.next(), cookies.next()) else {
+        return;
+    };
+    let mut joined = first.as_bytes().to_vec();
+    for cookie in std::iter::once(second).chain(cookies) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(cookie.as_bytes());
+    }
+    if let Ok(joined) = HeaderValue::from_bytes(&joined) {
+        headers.insert(COOKIE, joined);
+    }
+}
+
+/// Says who asked: always for whom we ask, and what a stranger says of the rest is not passed on.
+fn tell_of(headers: &mut HeaderMap, asker: Asker, host: Option<&HeaderValue>, version: Version) {
+    if let Some(peer) = asker.peer {
+        let chain = headers.get_all(X_FORWARDED_FOR).iter();
+        let mut chain = chain.fold(Vec::new(), |mut chain, line| {
+            chain.extend_from_slice(line.as_bytes());
+            chain.extend_from_slice(b", ");
+            chain
+        });
+        // Into a vector, which takes everything.
+        let _ = std::io::Write::write_fmt(&mut chain, format_args!("{}", peer.to_canonical()));
+        if let Ok(chain) = HeaderValue::try_from(chain) {
+            headers.insert(X_FORWARDED_FOR, chain);
+        }
+    }
+    if !asker.is_trusted {
+        for claim in CLAIMS {
+            headers.remove(claim);
+        }
+    }
+    if !asker.is_trusted || !headers.contains_key(X_FORWARDED_PROTO) {
+        let scheme = if asker.is_tls { "https" } else { "http" };
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
+    }
+    match host {
+        Some(host) if !asker.is_trusted || !headers.contains_key(X_FORWARDED_HOST) => {
+            headers.insert(X_FORWARDED_HOST, host.clone());
+        }
+        None if !asker.is_trusted => {
+            headers.remove(X_FORWARDED_HOST);
+        }
+        _ => {}
+    }
+    let via = match version {
+        Version::HTTP_10 => "1.0 tollgate",
+        Version::HTTP_2 => "2.0 tollgate",
+        _ => "1.1 tollgate",
+    };
+    headers.append(VIA, HeaderValue::from_static(via));
+}
+
+pub(super) fn set_host(request: &mut Request<Upload>, host: &HeaderValue) {
+    request.headers_mut().insert(HOST, host.clone());
+}
+
+/// The form in which HTTP/1.1 wants it.
+pub(super) fn for_http1(request: &mut Request<Upload>) {
+    let has_length = request.body().size_hint().exact().is_some();
+    // hyper would leave out the body, as these seldom have one.
+    if !has_length && matches!(*request.method(), Method::GET | Method::HEAD) {
+        let chunked = HeaderValue::from_static("chunked");
+        request.headers_mut().insert(TRANSFER_ENCODING, chunked);
+    }
+}
+
+/// The form in which HTTP/2 wants it: the host is part of the target. `None` if the host is none.
+pub(super) fn for_http2(mut request: Request<Upload>, server: &Server) -> Option<Request<Upload>> {
+    let host = request.headers_mut().remove(HOST);
+    let host = host.as_ref().unwrap_or(&server.authority);
+    let mut uri = std::mem::take(request.uri_mut()).into_parts();
+    uri.scheme = Some(server.scheme.clone());
+    uri.authority = Some(Authority::try_from(host.as_bytes()).ok()?);
+    *request.uri_mut() = Uri::from_parts(uri).ok()?;
+    *request.version_mut() = Version::HTTP_2;
+    Some(request)
+}
+
+/// Back from it, if it was not sent.
+pub(super) fn from_http2(request: &mut Request<Upload>) {
+    if request.version() != Version::HTTP_2 {
+        return;
+    }
+    let uri = std::mem::take(request.uri_mut()).into_parts();
+    let path = (uri.path_and_query).unwrap_or_else(|| PathAndQuery::from_static("/"));
+    *request.uri_mut() = Uri::from(path);
+    let host = uri.authority.as_ref().map(Authority::as_str);
+    if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
+        set_host(request, &host);
+    }
+    *request.version_mut() = Version::HTTP_11;
+}

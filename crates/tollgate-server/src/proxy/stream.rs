@@ -1,0 +1,131 @@
+//! The bytes of a connection to a server, plain or over TLS, and whether the server has said anything.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+/// A connection to a server. It is counted for as long as it lives.
+pub(super) struct Stream {
+    kind: Kind,
+    heard: Heard,
+    open: Gauge,
+}
+
+enum Kind {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Whether anything came from the server since it was last asked.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Heard(Arc<AtomicBool>);
+
+impl Heard {
+    pub(super) fn nothing_yet(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn anything(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Stream {
+    pub(super) fn plain(stream: TcpStream, open: Gauge) -> Self {
+        Self::new(Kind::Plain(stream), open)
+    }
+
+    pub(super) fn tls(stream: TlsStream<TcpStream>, open: Gauge) -> Self {
+        Self::new(Kind::Tls(Box::new(stream)), open)
+    }
+
+    fn new(kind: Kind, open: Gauge) -> Self {
+        open.inc();
+        Self {
+            kind,
+            heard: Heard::default(),
+            open,
+        }
+    }
+
+    pub(super) fn heard(&self) -> Heard {
+        self.heard.clone()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let read = match &mut this.kind {
+            Kind::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Kind::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        };
+        if buffer.filled().len() > before {
+            this.heard.0.store(true, Ordering::Relaxed);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().kind {
+            Kind::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Kind::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().kind {
+            Kind::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Kind::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.kind {
+            Kind::Plain(stream) => stream.is_write_vectored(),
+            Kind::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().kind {
+            Kind::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Kind::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().kind {
+            Kind::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Kind::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}
