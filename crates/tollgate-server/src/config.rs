@@ -8,6 +8,7 @@ mod conditions;
 mod doors;
 mod draft;
 mod file;
+mod gateway;
 mod keeping;
 mod limits;
 mod policy;
@@ -22,6 +23,7 @@ mod who;
 
 pub use doors::{Admin, Gateway, Service, Upstream};
 pub use file::ConfigFile;
+pub use gateway::{AccessLogFormat, Front};
 pub use keeping::{DatabaseSettings, LogConfig, LogFormat, LogLevel};
 pub use policy::{PolicyConfig, read_client, read_rule};
 pub use secret::{Secret, Url};
@@ -111,9 +113,10 @@ fn empty(problems: &mut Problems) {
 /// Every field there is, as `section.field`; `[]` stands for the items of a list.
 #[cfg(test)]
 pub(crate) fn known_fields() -> Vec<String> {
-    let sections: [(&str, &[&str]); 17] = [
+    let sections: [(&str, &[&str]); 18] = [
         ("", draft::ROOT),
         ("gateway.", doors::GATEWAY),
+        ("gateway.tls.", gateway::TLS),
         ("gateway.upstreams[].", doors::UPSTREAM),
         ("service.", doors::SERVICE),
         ("admin.", doors::ADMIN),

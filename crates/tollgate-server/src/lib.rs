@@ -4,12 +4,14 @@
 //! code (0 done, 1 could not read or write, 2 bad input).
 
 pub mod audit;
+mod calendar;
 mod cli;
 mod commands;
 pub mod config;
 pub mod database;
 pub mod document;
 pub mod door;
+pub mod gateway;
 pub mod listen;
 pub mod live;
 mod simulate;

@@ -133,6 +133,12 @@ impl Identity {
         recorder.explanation(caller, walk)
     }
 
+    /// Whether this peer is a trusted proxy.
+    #[must_use]
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.proxies.trusts(peer)
+    }
+
     /// The sources by which anybody who calls can choose a name of its own, and so as many buckets as it likes.
     ///
     /// These are headers with ids while no proxy is trusted. They are right where something behind us, or in front of us in

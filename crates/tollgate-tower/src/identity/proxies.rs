@@ -97,6 +97,10 @@ impl Proxies {
         self.trusted.is_empty()
     }
 
+    pub(crate) fn trusts(&self, peer: IpAddr) -> bool {
+        self.trusted.contain(peer.to_canonical())
+    }
+
     /// From the peer back to the first address that no trusted proxy has.
     pub(crate) fn walk(&self, peer: IpAddr, headers: &HeaderMap) -> Walk {
         let peer = peer.to_canonical();
