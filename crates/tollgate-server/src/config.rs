@@ -8,6 +8,7 @@ mod conditions;
 mod doors;
 mod draft;
 mod file;
+mod gateway;
 mod keeping;
 mod limits;
 mod policy;
@@ -23,6 +24,7 @@ mod who;
 
 pub use doors::{Admin, Gateway, Rls, Service};
 pub use file::ConfigFile;
+pub use gateway::{AccessLogFormat, Front};
 pub use keeping::{DatabaseSettings, LogConfig, LogFormat, LogLevel};
 pub use policy::{PolicyConfig, read_client, read_rule};
 pub use secret::{Secret, Url};
@@ -117,9 +119,10 @@ fn empty(problems: &mut Problems) {
 /// Every field there is, as `section.field`; `[]` stands for the items of a list.
 #[cfg(test)]
 pub(crate) fn known_fields() -> Vec<String> {
-    let sections: [(&str, &[&str]); 19] = [
+    let sections: [(&str, &[&str]); 20] = [
         ("", draft::ROOT),
         ("gateway.", doors::GATEWAY),
+        ("gateway.tls.", gateway::TLS),
         ("gateway.upstreams[].", upstreams::UPSTREAM),
         ("gateway.upstreams[].health.", upstreams::HEALTH),
         ("service.", doors::SERVICE),

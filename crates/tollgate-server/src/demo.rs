@@ -82,7 +82,7 @@ impl Demo {
 }
 
 /// A few endpoints to be limited.
-pub(crate) fn api() -> Router {
+fn api() -> Router {
     let slow = || async {
         tokio::time::sleep(Duration::from_secs(2)).await;
         "that took two seconds\n"

@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod audit;
 mod bearer;
+mod calendar;
 mod cli;
 mod commands;
 pub mod config;
@@ -14,6 +15,7 @@ mod demo;
 pub mod document;
 pub mod door;
 mod explanation;
+pub mod gateway;
 pub mod listen;
 pub mod live;
 pub mod log;

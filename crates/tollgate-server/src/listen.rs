@@ -1,36 +1,58 @@
 //! Accepting connections and speaking HTTP on them: how many, for how long, with or without TLS, and an end that drops nobody.
 //!
 //! Every door of the program listens in this way. It knows nothing of what is served.
+//!
+//! A connection has [`head_timeout`](ListenConfig::head_timeout) from its beginning to its first whole head, TLS included, and as long again from the first
+//! byte of each further head; between requests it may be idle. What is sent to it must be taken. No request sets a timer for this: a connection notes
+//! what it does, and all of them are looked at a few times a second, so that times are kept to within an eighth, and a quarter of a second.
 
 mod connection;
+mod crowd;
+mod metrics;
+mod places;
 mod preface;
+mod request;
+mod stream;
+pub mod tls;
+mod watch;
 
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower_service::Service;
+
+pub(crate) use crowd::Crowd;
+pub use metrics::ListenMetrics;
+pub(crate) use places::{Full, Place, Places};
 
 /// What a connection may do.
 #[derive(Clone, Debug)]
 pub struct ListenConfig {
-    /// The most connections at a time. More wait to be accepted.
+    /// The most connections at a time. When it gets tight, those without a request make room.
     pub most_connections: usize,
-    /// How long a caller may take to say the head of a request, and to finish the handshake of TLS.
+    /// The most connections of one address (IPv6: of a /64); 0 for any number.
+    pub most_per_address: usize,
+    /// Whose connections are not counted like that: proxies, who stand for many.
+    pub uncounted: Uncounted,
+    /// How long a caller may take to finish the handshake of TLS and the head of its first request, and the head of each further one.
     pub head_timeout: Duration,
+    /// How long a connection may be idle between requests.
+    pub idle_timeout: Duration,
+    /// How long a caller may take nothing of what is sent to it.
+    pub send_timeout: Duration,
     /// The most bytes of a request's head.
     pub most_head_bytes: usize,
-    /// The most fields in it.
-    pub most_fields: usize,
+    /// The most requests at a time on a connection of HTTP/2.
+    pub most_streams: u32,
     /// How long requests that are under way may take to end once there is an end to it all.
     pub drain: Duration,
     /// How to speak TLS, if it is to be spoken.
@@ -41,12 +63,37 @@ impl Default for ListenConfig {
     fn default() -> Self {
         Self {
             most_connections: 10_000,
+            most_per_address: 1_000,
+            uncounted: Uncounted::default(),
             head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            send_timeout: Duration::from_secs(60),
             most_head_bytes: 32 * 1_024,
-            most_fields: 100,
+            most_streams: 100,
             drain: Duration::from_secs(30),
             tls: None,
         }
+    }
+}
+
+/// Addresses that may have any number of connections. Nobody by default.
+#[derive(Clone, Default)]
+pub struct Uncounted(Option<Arc<dyn Fn(IpAddr) -> bool + Send + Sync>>);
+
+impl Uncounted {
+    /// Those of which this is true.
+    pub fn those(are: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(are)))
+    }
+
+    fn contains(&self, ip: IpAddr) -> bool {
+        self.0.as_ref().is_some_and(|are| are(ip))
+    }
+}
+
+impl fmt::Debug for Uncounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Uncounted").field(&self.0.is_some()).finish()
     }
 }
 
@@ -87,49 +134,110 @@ pub async fn serve<S, B>(
     S: Served<B>,
     B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
-    let config = Arc::new(config);
-    let connections = TaskTracker::new();
-    let room = Arc::new(Semaphore::new(config.most_connections));
-    while let Some((stream, peer)) = next(&listener, &stop).await {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else {
-            break;
-        };
-        let (config, stop, service) = (Arc::clone(&config), stop.clone(), service.clone());
-        connections.spawn(async move {
-            connection::serve(stream, peer, &config, stop, service).await;
-            drop(place);
-        });
+    let metrics = ListenMetrics::default();
+    let (most, per_address) = (config.most_connections, config.most_per_address);
+    let places = Places::new(most, per_address, metrics.clone());
+    let mut arrivals = Arrivals::new(listener, &config, Arc::clone(&places), metrics.clone());
+    let crowd = Crowd::new(Arc::new(config), metrics);
+    let make_room = |count| crowd.shed(count);
+    while let Some((socket, peer, place)) = arrivals.next(&stop, make_room).await {
+        crowd.serve(socket, peer, place, service.clone());
     }
     // From here on the system refuses connections; or whoever else holds the socket accepts them.
-    drop(listener);
-    connections.close();
-    if tokio::time::timeout(config.drain, connections.wait())
-        .await
-        .is_err()
-    {
-        tracing::warn!(
-            connections = connections.len(),
-            "connections are cut: their requests took longer than there is time at the end"
-        );
+    drop(arrivals);
+    crowd.end(&places).await;
+}
+
+/// Those who connect, as far as there is room for them.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    listener: TcpListener,
+    places: Arc<Places>,
+    uncounted: Uncounted,
+    metrics: ListenMetrics,
+    /// When to look for no more, once there is an end.
+    last_call: Option<Instant>,
+}
+
+/// How long somebody who connects is kept waiting for others to make room. If nobody does, all have requests under way.
+const ROOM_WAIT: Duration = Duration::from_millis(100);
+
+/// How long those who had connected are taken in at the end, if ever more do.
+const LAST_CALL: Duration = Duration::from_millis(500);
+
+impl Arrivals {
+    pub(crate) fn new(
+        listener: TcpListener,
+        config: &ListenConfig,
+        places: Arc<Places>,
+        metrics: ListenMetrics,
+    ) -> Self {
+        Self {
+            listener,
+            places,
+            uncounted: config.uncounted.clone(),
+            metrics,
+            last_call: None,
+        }
+    }
+
+    /// The next connection, with its place. At the end those that had connected by then, and then `None`. `make_room` is to end so many others.
+    pub(crate) async fn next(
+        &mut self,
+        stop: &CancellationToken,
+        make_room: impl Fn(usize),
+    ) -> Option<(TcpStream, SocketAddr, Place)> {
+        loop {
+            if stop.is_cancelled() {
+                let last_call = *self.last_call.get_or_insert(Instant::now() + LAST_CALL);
+                if Instant::now() > last_call {
+                    return None;
+                }
+            }
+            // A connection that the system has made for us is at hand at once, so it comes before the end.
+            let accepted = tokio::select! {
+                biased;
+                accepted = self.listener.accept() => accepted,
+                () = stop.cancelled() => return None,
+            };
+            match accepted {
+                Ok((socket, peer)) => {
+                    self.metrics.accepted.inc();
+                    self.wait_for_room(&make_room).await;
+                    match self
+                        .places
+                        .take(peer.ip(), self.uncounted.contains(peer.ip()))
+                    {
+                        Ok(place) => return Some((socket, peer, place)),
+                        Err(Full::All) => _ = self.metrics.full.inc(),
+                        Err(Full::Address) => _ = self.metrics.address_full.inc(),
+                    }
+                }
+                // The caller's own fault, or gone already.
+                Err(error) if is_of_one_connection(&error) => {}
+                // No file descriptors left, say: others may end meanwhile.
+                Err(error) => {
+                    tracing::error!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
     }
 }
 
-/// The next connection; `None` at the end.
-async fn next(listener: &TcpListener, stop: &CancellationToken) -> Option<(TcpStream, SocketAddr)> {
-    loop {
-        let accepted = tokio::select! {
-            () = stop.cancelled() => return None,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok(accepted) => return Some(accepted),
-            // The caller's own fault, or gone already.
-            Err(error) if is_of_one_connection(&error) => {}
-            // No file descriptors left, say: others may end meanwhile.
-            Err(error) => {
-                tracing::error!(%error, "a connection could not be accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+impl Arrivals {
+    /// Those who make room take a moment to go.
+    async fn wait_for_room(&self, make_room: &impl Fn(usize)) {
+        let patience = Instant::now() + ROOM_WAIT;
+        loop {
+            let too_many = self.places.too_many();
+            if too_many > 0 {
+                make_room(too_many);
             }
+            if !self.places.are_taken() || Instant::now() > patience {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 }

@@ -23,6 +23,7 @@ use tollgate_tower::policy::Policy;
 use crate::config::Config;
 use crate::database::{WatchCounts, WatchStats};
 pub use error::StartError;
+pub(crate) use file::FileSign;
 use keeper::Keeper;
 
 /// What to follow.

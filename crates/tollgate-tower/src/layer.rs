@@ -249,6 +249,14 @@ impl TollgateLayer {
         self
     }
 
+    /// Whether a response carries its decision among its extensions, as [`Decided`], denials included: for who logs in front of this
+    /// layer. Not by default, as it costs a little.
+    #[must_use]
+    pub fn keep_decisions(mut self, keep: bool) -> Self {
+        self.gate.keeps_decisions = keep;
+        self
+    }
+
     /// Tells this of every decision.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {

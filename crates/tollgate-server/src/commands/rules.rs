@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use super::Failure;
 use super::database::{Meant, block_on};
-use super::table::{utc, utc_second, write_table};
+use super::table::{utc_second, write_table};
+use crate::calendar::utc;
 use crate::cli::{ListArgs, RemoveArgs, RulesArgs, RulesCommand};
 use crate::database::StoredRule;
 

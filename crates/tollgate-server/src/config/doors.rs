@@ -2,12 +2,30 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::gateway::{Front, front};
 use super::secret::Secret;
 use super::upstreams::{Upstream, upstreams};
 use crate::document::reading::{Fields, Place, shown, text, truth};
 use crate::document::{Problems, Spot};
 
-pub(super) const GATEWAY: &[&str] = &["listen", "upstreams"];
+pub(super) const GATEWAY: &[&str] = &[
+    "listen",
+    "upstreams",
+    "workers",
+    "tls",
+    "max_connections",
+    "connections_per_address",
+    "head_timeout",
+    "idle_timeout",
+    "body_timeout",
+    "send_timeout",
+    "max_head",
+    "max_body",
+    "max_streams",
+    "drain",
+    "access_log",
+    "access_log_file",
+];
 pub(super) const SERVICE: &[&str] = &["listen", "token", "rls"];
 pub(super) const RLS: &[&str] = &["domains", "overrides"];
 pub(super) const ADMIN: &[&str] = &["listen", "token"];
@@ -17,6 +35,8 @@ pub(super) const ADMIN: &[&str] = &["listen", "token"];
 pub struct Gateway {
     /// Where it listens.
     pub listen: SocketAddr,
+    /// What callers may do.
+    pub front: Front,
     /// Where requests go, by the beginning of their path. At least one.
     pub upstreams: Vec<Upstream>,
 }
@@ -53,13 +73,18 @@ pub struct Admin {
 pub(super) fn gateway(place: &Place<'_>, problems: &mut Problems) -> Option<Gateway> {
     let fields = Fields::of(place, GATEWAY, problems)?;
     let listen = fields.or("listen", ([127, 0, 0, 1], 8080).into(), problems, listen);
+    let front = front(&fields, problems);
     let upstreams = fields.required(
         "upstreams",
         "upstreams: [{ path: /, to: [\"http://127.0.0.1:3000\"] }]",
         problems,
         upstreams,
     )?;
-    Some(Gateway { listen, upstreams })
+    Some(Gateway {
+        listen,
+        front,
+        upstreams,
+    })
 }
 
 pub(super) fn service(place: &Place<'_>, problems: &mut Problems) -> Option<Service> {

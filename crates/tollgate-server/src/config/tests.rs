@@ -71,6 +71,8 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
     let upstream = &gateway.upstreams[0];
     let health = upstream.health.as_ref().unwrap();
     let time = crate::document::reading::duration_text;
+    let front = &gateway.front;
+    let size = |bytes: usize| gateway::size_text(bytes.try_into().unwrap());
     for (field, default) in [
         ("gateway.listen", gateway.listen.to_string()),
         (
@@ -105,6 +107,19 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
         ("gateway.upstreams[].set_aside", time(upstream.set_aside)),
         ("gateway.upstreams[].health.every", time(health.every)),
         ("gateway.upstreams[].health.timeout", time(health.timeout)),
+        ("gateway.max_connections", front.max_connections.to_string()),
+        (
+            "gateway.connections_per_address",
+            front.connections_per_address.to_string(),
+        ),
+        ("gateway.head_timeout", time(front.head_timeout)),
+        ("gateway.idle_timeout", time(front.idle_timeout)),
+        ("gateway.body_timeout", time(front.body_timeout)),
+        ("gateway.send_timeout", time(front.send_timeout)),
+        ("gateway.max_head", size(front.max_head)),
+        ("gateway.max_body", gateway::size_text(front.max_body)),
+        ("gateway.max_streams", front.max_streams.to_string()),
+        ("gateway.drain", time(front.drain)),
         ("service.listen", config.service.unwrap().listen.to_string()),
         ("admin.listen", config.admin.unwrap().listen.to_string()),
         ("store.deadline", time(redis.config.deadline)),

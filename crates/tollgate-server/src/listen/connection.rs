@@ -1,125 +1,143 @@
 //! One connection, from its first byte to its last.
 
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
 use http_body::Body;
-use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
-use tollgate_tower::layer::PeerAddr;
 
+use super::metrics::ListenMetrics;
 use super::preface::{Version, version};
+use super::request::Requests;
+use super::stream::WatchedStream;
+use super::watch::{Order, Watch};
 use super::{ListenConfig, Served};
 
-/// Who was let in just before the end may be about to speak, and nobody else hears it.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// So many streams that were opened and reset at once may wait for us; who sends more is cut off (CVE-2023-44487).
+const MOST_RESET_STREAMS: usize = 50;
 
+/// So many streams may be broken off for what the caller does wrong on them.
+const MOST_BAD_STREAMS: usize = 256;
+
+/// How often a caller of HTTP/2 is asked whether it is still there, and how long it may take to say so.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Speaks with whoever is at the other end. How long that may take is not its business: see [`Crowd`](super::crowd::Crowd).
 pub(super) async fn serve<S, B>(
-    stream: TcpStream,
+    stream: WatchedStream,
     peer: SocketAddr,
+    watch: &Arc<Watch>,
     config: &ListenConfig,
-    stop: CancellationToken,
+    metrics: &ListenMetrics,
     service: S,
 ) where
     S: Served<B>,
     B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
-    // Answers are small and whole; who waits for more of them waits in vain.
-    let _ = stream.set_nodelay(true);
+    let requests = Requests::new(service, peer, Arc::clone(watch));
     let Some(tls) = &config.tls else {
-        let begin = timeout(config.head_timeout, version(&stream));
-        let late = async {
-            stop.cancelled().await;
-            tokio::time::sleep(LAST_WORDS).await;
-        };
-        let begun = tokio::select! {
-            begun = begin => begun,
-            () = late => return,
-        };
-        if let Ok(Ok(version)) = begun {
-            speak(stream, version, peer, config, stop.clone(), service).await;
+        let version = unless_asked_to_finish(watch, version(stream.socket())).await;
+        if let Some(Ok(version)) = version {
+            speak(stream, version, watch, config, metrics, requests).await;
         }
         return;
     };
-    let handshake = timeout(
-        config.head_timeout,
-        TlsAcceptor::from(std::sync::Arc::clone(tls)).accept(stream),
-    );
-    match handshake.await {
-        Ok(Ok(stream)) => {
+    match TlsAcceptor::from(Arc::clone(tls)).accept(stream).await {
+        Ok(stream) => {
             let version = match stream.get_ref().1.alpn_protocol() {
                 Some(b"h2") => Version::Two,
                 _ => Version::One,
             };
-            speak(stream, version, peer, config, stop, service).await;
+            speak(stream, version, watch, config, metrics, requests).await;
         }
-        Ok(Err(error)) => tracing::debug!(%error, "a handshake of TLS failed"),
-        Err(_) => tracing::debug!("a handshake of TLS took too long"),
+        Err(error) => {
+            metrics.handshake.inc();
+            tracing::debug!(%peer, %error, "a handshake of TLS failed");
+        }
     }
 }
 
 async fn speak<T, S, B>(
     stream: T,
     version: Version,
-    peer: SocketAddr,
+    watch: &Watch,
     config: &ListenConfig,
-    stop: CancellationToken,
-    service: S,
+    metrics: &ListenMetrics,
+    requests: Requests<S>,
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Served<B>,
     B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
     let stream = TokioIo::new(stream);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(PeerAddr(peer));
-        service.clone().call(request)
-    });
     let ended = match version {
         Version::One => {
+            // hyper's own time for a head would set a timer for every request, and run while a connection is idle.
             let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(config.head_timeout)
                 .max_buf_size(config.most_head_bytes.max(8_192))
-                .max_headers(config.most_fields)
-                .serve_connection(stream, service)
+                .max_header_size(config.most_head_bytes)
+                .serve_connection(stream, requests)
                 .with_upgrades();
-            let mut connection = pin!(connection);
-            tokio::select! {
-                ended = connection.as_mut() => ended,
-                () = stop.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            }
+            let finish = http1::UpgradeableConnection::graceful_shutdown;
+            until_asked_to_finish(pin!(connection), watch, finish).await
         }
         Version::Two => {
+            watch.speaks_two();
             let connection = http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .max_header_list_size(u32::try_from(config.most_head_bytes).unwrap_or(u32::MAX))
-                .keep_alive_interval(config.head_timeout)
-                .serve_connection(stream, service);
-            let mut connection = pin!(connection);
-            tokio::select! {
-                ended = connection.as_mut() => ended,
-                () = stop.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            }
+                .max_concurrent_streams(config.most_streams)
+                .max_pending_accept_reset_streams(MOST_RESET_STREAMS)
+                .max_local_error_reset_streams(MOST_BAD_STREAMS)
+                .keep_alive_interval(PING_EVERY)
+                .keep_alive_timeout(PING_TIMEOUT)
+                .serve_connection(stream, requests);
+            let finish = http2::Connection::graceful_shutdown;
+            until_asked_to_finish(pin!(connection), watch, finish).await
         }
     };
     if let Err(error) = ended {
+        if error.is_parse() {
+            metrics.malformed.inc();
+        }
         tracing::debug!(%error, "a connection ended early");
     }
+}
+
+/// What comes of it; `None` if the connection is to end, and nothing has come of it.
+async fn unless_asked_to_finish<F: Future>(watch: &Watch, first: F) -> Option<F::Output> {
+    let mut first = pin!(first);
+    std::future::poll_fn(
+        |context: &mut Context<'_>| match first.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if watch.order() == Order::GoOn => Poll::Pending,
+            Poll::Pending => Poll::Ready(None),
+        },
+    )
+    .await
+}
+
+/// Runs it to its end, and passes on the order to come to one.
+async fn until_asked_to_finish<C: Future>(
+    mut connection: Pin<&mut C>,
+    watch: &Watch,
+    finish: impl Fn(Pin<&mut C>),
+) -> C::Output {
+    let mut is_asked = false;
+    std::future::poll_fn(|context: &mut Context<'_>| {
+        if !is_asked && watch.order() == Order::Finish {
+            is_asked = true;
+            finish(connection.as_mut());
+        }
+        connection.as_mut().poll(context)
+    })
+    .await
 }

@@ -1,4 +1,4 @@
-//! The configuration file: what it says now, and a sign when it may say something else.
+//! A sign when a file may say something else: the configuration, a certificate.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 
 /// Tells when the file may have changed. Its folder is watched, as editors and orchestrators put another file in its place.
-pub(super) struct FileSign {
-    pub(super) heard: Arc<Notify>,
+pub(crate) struct FileSign {
+    pub(crate) heard: Arc<Notify>,
     /// `None` where the system does not tell; then it is looked at from time to time.
     _watcher: Option<RecommendedWatcher>,
 }
 
 impl FileSign {
-    pub(super) fn of(file: &Path) -> Self {
+    pub(crate) fn of(file: &Path) -> Self {
         let heard = Arc::new(Notify::new());
         let watcher = watcher(file, Arc::clone(&heard));
         if let Err(error) = &watcher {
-            tracing::warn!(%error, "changes of the configuration are not told by the system: looking from time to time");
+            tracing::warn!(%error, ?file, "changes of a file are not told by the system: looking from time to time");
         }
         Self {
             heard,

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower_layer::Layer as _;
 
 use super::Source;
 use super::sockets::Sockets;
 use crate::commands::Failure;
 use crate::config::Config;
-use crate::demo;
 use crate::door::Door;
+use crate::gateway::{Gateway, GatewayMetrics};
 use crate::listen::{self, ListenConfig};
+use crate::proxy::{Proxy, ProxyMetrics, ProxySettings};
 use crate::service;
 
 /// All that a door may need to open.
@@ -34,26 +34,43 @@ impl Opening<'_> {
         if let Source::Demo(demo) = source {
             self.tasks.spawn(demo.serve_api(self.stop.clone())?);
         }
-        if let Some(socket) = self.sockets.take("gateway")? {
-            // INSERT the gateway here, with `socket.into_std()`, as it has runtimes of its own, and
-            // `self.tasks.spawn(gateway.ended())`. Until then the demo's API stands right behind the layer.
-            let Source::Demo(_) = source else {
-                return Err(not_there("gateway"));
-            };
-            let service = self
-                .door
-                .layer()
-                .forward_normal_paths(true)
-                .layer(demo::api());
-            let stop = self.stop.clone();
-            self.tasks.spawn(listen::serve(
-                socket,
-                ListenConfig::default(),
-                stop,
-                service,
-            ));
-        }
+        self.open_gateway()?;
         self.open_service()?;
+        Ok(())
+    }
+
+    /// The front, and the proxy behind it.
+    fn open_gateway(&mut self) -> Result<(), Failure> {
+        let (Some(config), Some(socket)) = (&self.config.gateway, self.sockets.take("gateway")?)
+        else {
+            return Ok(());
+        };
+        let door = self.door.clone();
+        let settings = ProxySettings {
+            is_tls: config.front.tls.is_some(),
+            trusts: Arc::new(move |peer| door.policy().identity().trusts(peer)),
+        };
+        let proxy = Proxy::new(
+            &config.upstreams,
+            settings,
+            &ProxyMetrics::new(self.registry),
+        )
+        .map_err(|error| Failure::BadInput(error.to_string()))?;
+        proxy.watch(self.stop);
+        let metrics = GatewayMetrics::new(self.registry.sub_registry_with_prefix("tollgate"));
+        let socket = socket
+            .into_std()
+            .map_err(|error| Failure::Unavailable(format!("the gateway cannot listen: {error}")))?;
+        let workers = proxy.clone();
+        let (behind, stop) = (move || workers.worker(), self.stop.clone());
+        let gateway = Gateway::start(&config.front, socket, self.door, &metrics, behind, stop)
+            .map_err(|error| Failure::BadInput(error.to_string()))?;
+        let (stop, drain) = (self.stop.clone(), config.front.drain);
+        self.tasks.spawn(async move {
+            stop.cancelled().await;
+            // The gateway waits for what was upgraded as well.
+            tokio::join!(proxy.end(drain), gateway.ended());
+        });
         Ok(())
     }
 
@@ -68,10 +85,4 @@ impl Opening<'_> {
         self.tasks.spawn(serving);
         Ok(())
     }
-}
-
-fn not_there(section: &str) -> Failure {
-    Failure::BadInput(format!(
-        "`{section}` cannot be run by this version yet: leave it out"
-    ))
 }

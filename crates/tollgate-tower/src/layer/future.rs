@@ -88,8 +88,11 @@ where
                 }
                 StateProjected::Running { response, decided } => {
                     let mut response = ready!(response.poll(context))?;
-                    if let Some(decided) = decided {
-                        this.gate.answers.add(decided, response.headers_mut());
+                    if let Some(decided) = decided.take() {
+                        this.gate.answers.add(&decided, response.headers_mut());
+                        if this.gate.keeps_decisions {
+                            response.extensions_mut().insert(decided);
+                        }
                     }
                     return Poll::Ready(Ok(response.map(TollgateBody::of_service)));
                 }

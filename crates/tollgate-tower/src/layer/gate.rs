@@ -40,6 +40,7 @@ pub(super) struct Gate {
     pub(super) max_delay: Duration,
     pub(super) charges_preflights: bool,
     pub(super) forwards_normal_paths: bool,
+    pub(super) keeps_decisions: bool,
     pub(super) observer: Option<Arc<dyn Observer>>,
     /// In which everybody is answered, if it is not their own.
     pub(super) dialect: Option<Dialect>,
@@ -87,6 +88,7 @@ impl Gate {
             max_delay: Duration::from_secs(30),
             charges_preflights: false,
             forwards_normal_paths: false,
+            keeps_decisions: false,
             observer: None,
             dialect: None,
         }
@@ -148,7 +150,11 @@ impl Gate {
             }
         };
         if let Some(denial) = Denial::of(&charged.decision) {
-            let response = self.answers.denied(&denial, dialect());
+            let mut response = self.answers.denied(&denial, dialect());
+            if self.keeps_decisions {
+                let decided = Decided::new(charged.decision);
+                response.extensions_mut().insert(decided);
+            }
             return Settled::Known(Admission::Stop(response));
         }
         match charged.decision.delay().is_zero() {
@@ -166,8 +172,14 @@ impl Gate {
         let patience = deadline::patience(&parts.extensions, &parts.headers);
         let patience = patience.map_or(self.max_delay, |told| told.min(self.max_delay));
         let delay = charged.decision.delay();
-        let late = Denial::of_impatient(&charged.decision, patience)
-            .map(|denial| self.answers.denied(&denial, self.dialect_of(&parts)));
+        let late = Denial::of_impatient(&charged.decision, patience).map(|denial| {
+            let mut response = self.answers.denied(&denial, self.dialect_of(&parts));
+            if self.keeps_decisions {
+                let decided = Decided::new(charged.decision.clone());
+                response.extensions_mut().insert(decided);
+            }
+            response
+        });
         // Given back if it is dropped.
         let place = Place::take(self, parts, charged);
         if let Some(response) = late {

@@ -1,0 +1,227 @@
+//! The gateway's front: connections, and the walk of a request up to the service behind it, which in the program is the proxy.
+//!
+//! 1. hyper reads the head, or refuses it;
+//! 2. what servers may read in different ways is refused (`refusal`);
+//! 3. the request gets its name (`request_id`);
+//! 4. the limiter decides ([`Door::layer`]); a denial is answered here, and nobody behind hears of it;
+//! 5. the body is bounded (`bounded`, `body`), so a body that is too long was decided on, too;
+//! 6. the service behind answers;
+//! 7. when all of the answer has gone out, it is counted (`metrics`) and logged (`access_log`).
+//!
+//! A connection stays with one worker, a thread with a runtime of its own, so a request never changes threads.
+
+mod access_log;
+mod body;
+mod bounded;
+mod front;
+mod metrics;
+mod problem;
+mod refusal;
+mod request_id;
+mod worker;
+
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Body;
+use tokio_util::sync::CancellationToken;
+use tower_layer::Layer as _;
+
+pub use body::{BodyError, RequestBody};
+pub use metrics::GatewayMetrics;
+pub use request_id::X_REQUEST_ID;
+pub use worker::Behind;
+
+use crate::config;
+use crate::door::Door;
+use crate::listen::tls::{Certificate, TlsError};
+use crate::listen::{Arrivals, ListenConfig, Places, Uncounted};
+use access_log::AccessLog;
+use body::BodyLimits;
+use bounded::Bounded;
+use front::{Desk, Front};
+use request_id::RequestIds;
+
+/// How long the service behind took for its answer: it may put this among the response's extensions, for the access log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamTime(pub Duration);
+
+/// A gateway that runs.
+#[derive(Debug)]
+pub struct Gateway {
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Gateway {
+    /// Serves whoever connects to `listener` until `stop` is cancelled. `behind` makes the service that requests are for, once on each worker's
+    /// thread and within its runtime.
+    ///
+    /// # Errors
+    /// When the certificate or the file of the access log cannot be used, or the system gives no threads.
+    pub fn start<S, B>(
+        config: &config::Front,
+        listener: TcpListener,
+        door: &Door,
+        metrics: &GatewayMetrics,
+        behind: impl Fn() -> S + Send + Sync + 'static,
+        stop: CancellationToken,
+    ) -> Result<Self, GatewayError>
+    where
+        S: Behind<B>,
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+            + Send
+            + 'static,
+    {
+        let certificate = config.tls.clone().map(Certificate::read).transpose()?;
+        let listen = Arc::new(listen_config(config, door, certificate.as_ref())?);
+        let (log, writer) = access_log(config, metrics)?.unzip();
+        let places = Places::new(
+            listen.most_connections,
+            listen.most_per_address,
+            metrics.listen.clone(),
+        );
+        let limits = BodyLimits {
+            most: match config.max_body {
+                0 => u64::MAX,
+                most => most,
+            },
+            timeout: config.body_timeout,
+        };
+        let behind = Arc::new(behind);
+        let (mut workers, mut threads) = (Vec::new(), Vec::new());
+        for nth in 0..worker_count(config) {
+            let desk = Desk {
+                door: door.clone(),
+                ids: RequestIds::new(),
+                metrics: metrics.clone(),
+                log: log.clone(),
+            };
+            let behind = Arc::clone(&behind);
+            let make = move || {
+                let layer = (desk.door.layer())
+                    .forward_normal_paths(true)
+                    .keep_decisions(desk.log.is_some());
+                Front::new(desk, layer.layer(Bounded::new(behind(), limits)))
+            };
+            let (worker, thread) = worker::start(
+                nth,
+                Arc::clone(&listen),
+                metrics.listen.clone(),
+                Arc::clone(&places),
+                make,
+            )?;
+            workers.push(worker);
+            threads.push(thread);
+        }
+        let counted = metrics.listen.clone();
+        let arrivals = move |listener| Arrivals::new(listener, &listen, places, counted);
+        threads.push(worker::accept(
+            listener,
+            arrivals,
+            workers,
+            certificate,
+            stop,
+        )?);
+        threads.extend(writer);
+        Ok(Self { threads })
+    }
+
+    /// Waits until it has stopped, all that was under way has ended, and the last line is logged.
+    pub async fn ended(self) {
+        let ended = tokio::task::spawn_blocking(move || {
+            for thread in self.threads {
+                // Who panicked has said so.
+                let _ = thread.join();
+            }
+        });
+        let _ = ended.await;
+    }
+}
+
+fn worker_count(config: &config::Front) -> usize {
+    let processors = || thread::available_parallelism().map_or(1, usize::from);
+    config.workers.map_or_else(processors, usize::from)
+}
+
+fn listen_config(
+    config: &config::Front,
+    door: &Door,
+    certificate: Option<&Arc<Certificate>>,
+) -> Result<ListenConfig, TlsError> {
+    let door = door.clone();
+    Ok(ListenConfig {
+        most_connections: config.max_connections,
+        most_per_address: config.connections_per_address,
+        uncounted: Uncounted::those(move |ip| door.policy().identity().trusts(ip)),
+        head_timeout: config.head_timeout,
+        idle_timeout: config.idle_timeout,
+        send_timeout: config.send_timeout,
+        most_head_bytes: config.max_head,
+        most_streams: config.max_streams,
+        drain: config.drain,
+        tls: certificate.map(Certificate::server_config).transpose()?,
+    })
+}
+
+fn access_log(
+    config: &config::Front,
+    metrics: &GatewayMetrics,
+) -> Result<Option<(AccessLog, JoinHandle<()>)>, GatewayError> {
+    let file = config.access_log_file.clone();
+    AccessLog::start(
+        config.access_log,
+        file.as_deref(),
+        metrics.lines_lost.clone(),
+    )
+    .map_err(|error| match file {
+        Some(file) => GatewayError::AccessLog(file, error),
+        None => GatewayError::System(error),
+    })
+}
+
+/// Why a gateway cannot start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum GatewayError {
+    /// The certificate or its key cannot be used.
+    Tls(TlsError),
+    /// The file of the access log cannot be written.
+    AccessLog(PathBuf, io::Error),
+    /// The system does not give what is needed.
+    System(io::Error),
+}
+
+impl fmt::Display for GatewayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tls(error) => write!(f, "gateway.tls: {error}"),
+            Self::AccessLog(file, error) => {
+                write!(
+                    f,
+                    "gateway.access_log_file: {file:?} cannot be opened: {error}"
+                )
+            }
+            Self::System(error) => write!(f, "the gateway cannot start: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for GatewayError {}
+
+impl From<TlsError> for GatewayError {
+    fn from(error: TlsError) -> Self {
+        Self::Tls(error)
+    }
+}
+
+impl From<io::Error> for GatewayError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}

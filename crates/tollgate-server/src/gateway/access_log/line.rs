@@ -1,0 +1,215 @@
+//! What a line of the access log says. Whatever callers chose is escaped.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{HeaderValue, Method, StatusCode, Uri, Version};
+use serde::Serialize;
+use tollgate_tower::layer::Decided;
+
+use crate::audit::escaped;
+use crate::calendar::utc;
+
+/// Longer paths and names are cut.
+const LONGEST: usize = 1_024;
+
+/// What is logged when the caller left before there was an answer, as others do.
+const LEFT: u16 = 499;
+
+/// What was asked, and by whom.
+#[derive(Debug)]
+pub(in super::super) struct Asked {
+    pub(in super::super) at: SystemTime,
+    pub(in super::super) id: HeaderValue,
+    pub(in super::super) ip: IpAddr,
+    pub(in super::super) client: Option<String>,
+    pub(in super::super) method: Method,
+    pub(in super::super) uri: Uri,
+    pub(in super::super) version: Version,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(in super::super) struct Told<'a> {
+    /// `None` if the caller left before there was one.
+    pub(in super::super) status: Option<StatusCode>,
+    /// Of the answer's body.
+    pub(in super::super) bytes: u64,
+    pub(in super::super) took: Duration,
+    /// Whether the whole answer has gone out.
+    pub(in super::super) is_whole: bool,
+    pub(in super::super) decided: Option<&'a Decided>,
+    pub(in super::super) upstream: Option<Duration>,
+}
+
+/// The fields of a line in JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    request_id: &'a str,
+    ip: IpAddr,
+    client: Option<String>,
+    method: &'a str,
+    path: String,
+    protocol: &'a str,
+    status: u16,
+    bytes: u64,
+    seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denied_by: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    broken_off: bool,
+}
+
+impl<'a> Line<'a> {
+    fn new(asked: &'a Asked, told: &Told<'a>) -> Self {
+        let at = asked.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let decision = told.decided.map(|decided| &**decided);
+        let denied = decision.filter(|_| told.status_is_denial());
+        let denied_by = denied.and_then(|decision| Some(decision.tier()?.rule().as_str()));
+        Self {
+            time: utc(i64::try_from(at.as_micros()).unwrap_or(i64::MAX)),
+            request_id: asked.id.to_str().unwrap_or_default(),
+            ip: asked.ip,
+            client: (asked.client.as_deref()).map(|client| escaped(client, LONGEST)),
+            method: asked.method.as_str(),
+            path: escaped(asked.uri.path(), LONGEST),
+            protocol: protocol(asked.version),
+            status: told.status.map_or(LEFT, |status| status.as_u16()),
+            bytes: told.bytes,
+            seconds: told.took.as_secs_f64(),
+            upstream_seconds: told.upstream.map(|took| took.as_secs_f64()),
+            denied_by,
+            remaining: decision.and_then(tollgate::Decision::remaining),
+            broken_off: !told.is_whole,
+        }
+    }
+}
+
+impl Told<'_> {
+    /// Of those that a decision was taken on, only denials are answered by us. A service behind may say 429 as well, and then it was let pass.
+    fn status_is_denial(&self) -> bool {
+        let is_late = self.upstream.is_none() && self.status == Some(StatusCode::TOO_MANY_REQUESTS);
+        self.decided
+            .is_some_and(|decided| !decided.allowed() || is_late && !decided.delay().is_zero())
+    }
+}
+
+/// One JSON object.
+pub(super) fn json(asked: &Asked, told: &Told<'_>) -> String {
+    // Text and numbers, which cannot fail to be written.
+    let mut line = serde_json::to_string(&Line::new(asked, told)).unwrap_or_default();
+    line.push('\n');
+    line
+}
+
+/// A line for people: time, address, client, what was asked, status, bytes, seconds, id, and what else there is.
+pub(super) fn text(asked: &Asked, told: &Told<'_>) -> String {
+    let line = Line::new(asked, told);
+    let client = line.client.as_deref().map_or("-".to_owned(), quoted);
+    let what = quoted(&format!("{} {} {}", line.method, line.path, line.protocol));
+    let mut text = format!(
+        "{} {} {client} {what} {} {} {:.6} {}",
+        line.time, line.ip, line.status, line.bytes, line.seconds, line.request_id
+    );
+    // To write to text cannot fail.
+    if let Some(seconds) = line.upstream_seconds {
+        let _ = write!(text, " upstream={seconds:.6}");
+    }
+    if let Some(rule) = line.denied_by {
+        let _ = write!(text, " denied_by={rule}");
+    }
+    if let Some(remaining) = line.remaining {
+        let _ = write!(text, " remaining={remaining}");
+    }
+    if line.broken_off {
+        text.push_str(" broken_off");
+    }
+    text.push('\n');
+    text
+}
+
+/// Backslashes are doubled already where it was escaped.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\\\""))
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2",
+        _ => "HTTP/1.1",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(client: &str, path: &str) -> Asked {
+        Asked {
+            at: UNIX_EPOCH + Duration::from_micros(1_800_000_000_000_250),
+            id: HeaderValue::from_static("7f9c"),
+            ip: [203, 0, 113, 7].into(),
+            client: Some(client.to_owned()),
+            method: Method::POST,
+            uri: path.parse().unwrap(),
+            version: Version::HTTP_11,
+        }
+    }
+
+    fn told() -> Told<'static> {
+        Told {
+            status: Some(StatusCode::OK),
+            bytes: 12,
+            took: Duration::from_micros(1_234),
+            is_whole: true,
+            decided: None,
+            upstream: Some(Duration::from_millis(1)),
+        }
+    }
+
+    #[test]
+    fn a_line_for_people_says_it_all_and_no_query() {
+        let line = text(&asked("merchant_123", "/v1/charges?card=4242"), &told());
+        assert_eq!(
+            line,
+            "2027-01-15T08:00:00.000250Z 203.0.113.7 \"merchant_123\" \"POST /v1/charges HTTP/1.1\" \
+             200 12 0.001234 7f9c upstream=0.001000\n"
+        );
+        let left = Told {
+            status: None,
+            is_whole: false,
+            upstream: None,
+            ..told()
+        };
+        let line = text(&asked("a", "/"), &left);
+        assert!(
+            line.ends_with(" 499 12 0.001234 7f9c broken_off\n"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn nobody_can_write_a_line_of_its_own_or_end_a_field() {
+        let evil = "a\" 200 \n2027 \u{1b}[2J\u{202e}\\";
+        let line = text(&asked(evil, "/a\"b\\"), &told());
+        assert_eq!(line.matches('\n').count(), 1, "{line}");
+        assert!(
+            line.contains(r#""a\" 200 \n2027 \u{1b}[2J\u{202e}\\""#),
+            "{line}"
+        );
+        assert!(line.contains(r#""POST /a\"b\\ HTTP/1.1""#), "{line}");
+        let line = json(&asked(evil, "/a\"b\\"), &told());
+        assert_eq!(line.matches('\n').count(), 1, "{line}");
+        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read["client"], escaped(evil, 100));
+        assert_eq!((&read["status"], &read["bytes"]), (&200.into(), &12.into()));
+        assert!(read.get("denied_by").is_none() && read.get("broken_off").is_none());
+    }
+}

@@ -1,0 +1,156 @@
+//! The body of a request on its way to the service behind: it may be only so long, and must not stop.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+/// What a body may be like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BodyLimits {
+    /// The most bytes.
+    pub(super) most: u64,
+    /// How long a caller may send nothing of it while it is waited for.
+    pub(super) timeout: Duration,
+}
+
+/// What went wrong with a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyError {
+    /// It is longer than it may be.
+    TooLong,
+    /// The caller stopped sending it.
+    TooSlow,
+    /// It is not what its head said, or the caller has gone.
+    Broken,
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooLong => "the request's body is longer than it may be",
+            Self::TooSlow => "the caller stopped sending the request's body",
+            Self::Broken => "the request's body is broken off or wrongly framed",
+        })
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+/// Where it is said what went wrong, for who answers the request.
+#[derive(Debug, Default)]
+pub(super) struct Fate(AtomicU8);
+
+impl Fate {
+    fn set(&self, error: BodyError) {
+        let said = match error {
+            BodyError::TooLong => 1,
+            BodyError::TooSlow => 2,
+            BodyError::Broken => 3,
+        };
+        self.0.store(said, Relaxed);
+    }
+
+    pub(super) fn get(&self) -> Option<BodyError> {
+        match self.0.load(Relaxed) {
+            1 => Some(BodyError::TooLong),
+            2 => Some(BodyError::TooSlow),
+            3 => Some(BodyError::Broken),
+            _ => None,
+        }
+    }
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub struct RequestBody {
+    incoming: Incoming,
+    /// How many bytes more it may have.
+    room: u64,
+    timeout: Duration,
+    /// Only while there is something to come.
+    fate: Option<Arc<Fate>>,
+    /// Set when it is waited for; most bodies are there as a whole.
+    patience: Option<Pin<Box<Sleep>>>,
+    is_waiting: bool,
+}
+
+impl RequestBody {
+    pub(super) fn new(incoming: Incoming, limits: BodyLimits) -> Self {
+        let fate = (!incoming.is_end_stream()).then(Arc::default);
+        Self {
+            incoming,
+            room: limits.most,
+            timeout: limits.timeout,
+            fate,
+            patience: None,
+            is_waiting: false,
+        }
+    }
+
+    pub(super) fn fate(&self) -> Option<Arc<Fate>> {
+        self.fate.clone()
+    }
+
+    fn fails(&self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(fate) = &self.fate {
+            fate.set(error);
+        }
+        Poll::Ready(Some(Err(error)))
+    }
+
+    fn is_out_of_patience(&mut self, context: &mut Context<'_>) -> bool {
+        let deadline = Instant::now() + self.timeout;
+        let is_waiting = std::mem::replace(&mut self.is_waiting, true);
+        let patience =
+            (self.patience).get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if !is_waiting {
+            patience.as_mut().reset(deadline);
+        }
+        patience.as_mut().poll(context).is_ready()
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match Pin::new(&mut self.incoming).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.is_waiting = false;
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                match self
+                    .room
+                    .checked_sub(u64::try_from(length).unwrap_or(u64::MAX))
+                {
+                    Some(room) => self.room = room,
+                    None => return self.fails(BodyError::TooLong),
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(_))) => self.fails(BodyError::Broken),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending if self.is_out_of_patience(context) => self.fails(BodyError::TooSlow),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}

@@ -1,0 +1,275 @@
+//! The first that a request meets: it is refused or gets its name, and what comes of it is counted and logged.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Either;
+use hyper::body::Incoming;
+use pin_project_lite::pin_project;
+use tollgate_tower::layer::{Decided, PeerAddr};
+use tower_service::Service;
+
+use super::UpstreamTime;
+use super::access_log::{AccessLog, Asked, Told};
+use super::metrics::GatewayMetrics;
+use super::problem::Whole;
+use super::refusal::{refusal, without_h2c};
+use super::request_id::{RequestIds, X_REQUEST_ID, given};
+use crate::door::Door;
+
+/// What all requests of a worker have in common.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) door: Door,
+    pub(super) ids: RequestIds,
+    pub(super) metrics: GatewayMetrics,
+    pub(super) log: Option<AccessLog>,
+}
+
+/// The service that stands in front of the decision.
+#[derive(Clone, Debug)]
+pub(super) struct Front<S> {
+    desk: Arc<Desk>,
+    inner: S,
+}
+
+impl<S> Front<S> {
+    pub(super) fn new(desk: Desk, inner: S) -> Self {
+        Self {
+            desk: Arc::new(desk),
+            inner,
+        }
+    }
+}
+
+impl<S, B> Service<Request<Incoming>> for Front<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+{
+    type Response = Response<FrontBody<B>>;
+    type Error = Infallible;
+    type Future = FrontFuture<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Incoming>) -> FrontFuture<S::Future> {
+        let refused = refusal(&request);
+        let id = self.desk.name(&mut request);
+        let account = Some(Account::open(&self.desk, &request, &id));
+        if let Some(refused) = refused {
+            let response = refused.response(request.version());
+            return FrontFuture::Refused {
+                response: Some(response),
+                id: Some(id),
+                account,
+            };
+        }
+        without_h2c(&mut request);
+        FrontFuture::Running {
+            response: self.inner.call(request),
+            id: Some(id),
+            account,
+        }
+    }
+}
+
+impl Desk {
+    /// The request's name, which goes on with it: the one that a trusted proxy gave it, or a new one.
+    fn name<B>(&self, request: &mut Request<B>) -> HeaderValue {
+        let is_trusted = || {
+            let identity = self.door.policy();
+            identity.identity().trusts(peer_of(request))
+        };
+        match given(request.headers()).filter(|_| is_trusted()) {
+            Some(given) => given.clone(),
+            None => {
+                let id = self.ids.make();
+                request.headers_mut().insert(X_REQUEST_ID, id.clone());
+                id
+            }
+        }
+    }
+
+    fn asked<B>(&self, request: &Request<B>, id: &HeaderValue) -> Asked {
+        let policy = self.door.policy();
+        let (identity, clients) = (policy.identity(), policy.clients());
+        let caller = identity.caller(peer_of(request), request.headers(), clients);
+        Asked {
+            at: SystemTime::now(),
+            id: id.clone(),
+            ip: caller.ip(),
+            client: caller.client().map(str::to_owned),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+        }
+    }
+}
+
+fn peer_of<B>(request: &Request<B>) -> IpAddr {
+    let peer = request.extensions().get::<PeerAddr>();
+    peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip())
+}
+
+/// What is noted of a request; counted and logged when it is dropped, which is when all of its answer has gone out, or nobody wants it any more.
+#[derive(Debug)]
+struct Account {
+    desk: Arc<Desk>,
+    began: Instant,
+    status: Option<StatusCode>,
+    bytes: u64,
+    is_whole: bool,
+    /// Only if there is a log.
+    logged: Option<Box<Logged>>,
+}
+
+#[derive(Debug)]
+struct Logged {
+    asked: Asked,
+    decided: Option<Decided>,
+    upstream: Option<Duration>,
+}
+
+impl Account {
+    fn open<B>(desk: &Arc<Desk>, request: &Request<B>, id: &HeaderValue) -> Self {
+        let logged = || Logged {
+            asked: desk.asked(request, id),
+            decided: None,
+            upstream: None,
+        };
+        Self {
+            began: Instant::now(),
+            status: None,
+            bytes: 0,
+            is_whole: false,
+            logged: desk.log.as_ref().map(|_| Box::new(logged())),
+            desk: Arc::clone(desk),
+        }
+    }
+
+    fn answered<B>(&mut self, response: &Response<B>) {
+        self.status = Some(response.status());
+        if let Some(logged) = &mut self.logged {
+            let extensions = response.extensions();
+            logged.decided = extensions.get::<Decided>().cloned();
+            logged.upstream = extensions.get::<UpstreamTime>().map(|time| time.0);
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let took = self.began.elapsed();
+        self.desk.metrics.count(self.status, took.as_secs_f64());
+        if let (Some(log), Some(logged)) = (&self.desk.log, &self.logged) {
+            let told = Told {
+                status: self.status,
+                bytes: self.bytes,
+                took,
+                is_whole: self.is_whole,
+                decided: logged.decided.as_ref(),
+                upstream: logged.upstream,
+            };
+            log.note(&logged.asked, &told);
+        }
+    }
+}
+
+pin_project! {
+    // What is optional is there until it is taken.
+    #[project = FrontProjected]
+    pub(super) enum FrontFuture<F> {
+        Running { #[pin] response: F, id: Option<HeaderValue>, account: Option<Account> },
+        Refused { response: Option<Response<Whole>>, id: Option<HeaderValue>, account: Option<Account> },
+    }
+}
+
+impl<F, B> Future for FrontFuture<F>
+where
+    F: Future<Output = Result<Response<B>, Infallible>>,
+{
+    type Output = Result<Response<FrontBody<B>>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let (response, id, account) = match self.project() {
+            FrontProjected::Running {
+                response,
+                id,
+                account,
+            } => {
+                let Ok(response) = ready!(response.poll(context));
+                (Some(response.map(Either::Left)), id, account)
+            }
+            FrontProjected::Refused {
+                response,
+                id,
+                account,
+            } => (
+                response.take().map(|whole| whole.map(Either::Right)),
+                id,
+                account,
+            ),
+        };
+        let (Some(mut response), Some(id), Some(mut account)) =
+            (response, id.take(), account.take())
+        else {
+            // It was polled after its end.
+            return Poll::Pending;
+        };
+        account.answered(&response);
+        response.headers_mut().insert(X_REQUEST_ID, id);
+        Poll::Ready(Ok(response.map(|body| FrontBody { body, account })))
+    }
+}
+
+pin_project! {
+    /// The body of an answer, counted.
+    pub(super) struct FrontBody<B> {
+        #[pin]
+        body: Either<B, Whole>,
+        account: Account,
+    }
+}
+
+impl<B> Body for FrontBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+{
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let mut this = self.project();
+        let frame = ready!(this.body.as_mut().poll_frame(context));
+        match &frame {
+            Some(Ok(frame)) => {
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                this.account.bytes += u64::try_from(length).unwrap_or_default();
+                this.account.is_whole = frame.is_trailers() || this.body.is_end_stream();
+            }
+            Some(Err(_)) => {}
+            None => this.account.is_whole = true,
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,251 @@
+//! Requests that servers may read in different ways are refused, before anything is decided and anything is forwarded.
+//!
+//! hyper refuses most of them while it reads the head, and answers with 400 or 431: fields that are folded, have no colon, a blank before it or odd
+//! characters in their names; control characters in values; lengths that are no numbers or differ; transfer codings that do not end in `chunked`, or in HTTP/1.0; first
+//! lines with further blanks, an unknown version or a target that is none. What it leaves to us is here.
+//!
+//! One thing cannot be seen here: a request with both `Content-Length` and `Transfer-Encoding`. hyper goes by the chunks, takes the length
+//! away, and closes the connection after the answer, as RFC 9112 has it (6.3). Whoever sends the request on frames the body anew, and what
+//! follows it on the connection is never read. So there is no second request in it that we do not see.
+
+use http::header::{ALLOW, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
+use hyper::upgrade::OnUpgrade;
+
+use super::problem::{Whole, last, problem};
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// For a tunnel, or for what came to be sent back.
+    Method,
+    NoHost,
+    SeveralHosts,
+    NotAHost,
+    OtherHost,
+    NotHttp,
+    TransferCoding,
+}
+
+impl Refusal {
+    pub(super) fn response(self, version: Version) -> Response<Whole> {
+        let bad = StatusCode::BAD_REQUEST;
+        let (status, detail) = match self {
+            Self::Method => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "This method is not forwarded.",
+            ),
+            Self::NoHost => (bad, "The request has no Host field."),
+            Self::SeveralHosts => (bad, "The request has several Host fields."),
+            Self::NotAHost => (bad, "The host is not a name or an address."),
+            Self::OtherHost => (
+                bad,
+                "The Host field names another host than the address in the first line.",
+            ),
+            Self::NotHttp => (bad, "The address in the first line is not one of HTTP."),
+            Self::TransferCoding => (
+                StatusCode::NOT_IMPLEMENTED,
+                "The only transfer coding that is known is chunked, once.",
+            ),
+        };
+        let mut response = problem(status, detail);
+        if self == Self::Method {
+            let allowed = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+            response.headers_mut().insert(ALLOW, allowed);
+        }
+        // What follows may be a part of what was refused.
+        last(&mut response, version);
+        response
+    }
+}
+
+/// Whether a request is refused.
+pub(super) fn refusal<B>(request: &Request<B>) -> Option<Refusal> {
+    // A tunnel would pass what nobody decided on; and TRACE gives away what the proxies in between have added.
+    if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+        return Some(Refusal::Method);
+    }
+    // It stands for the server as a whole, which can only be asked for its options.
+    if request.uri().path() == "*" && *request.method() != Method::OPTIONS {
+        return Some(Refusal::NotHttp);
+    }
+    let headers = request.headers();
+    let refused = of_host(request.version(), request.uri(), headers);
+    refused.or_else(|| of_coding(headers))
+}
+
+/// Takes away an offer to go on in HTTP/2, which is not taken up. If it were sent on and taken up behind us, requests would follow that nobody
+/// decided on. Offers may be passed over (RFC 9110, 7.8), and clients make this one without much thought.
+pub(super) fn without_h2c<B>(request: &mut Request<B>) {
+    let Some(upgrade) = request.headers().get(UPGRADE) else {
+        return;
+    };
+    let offers = upgrade.as_bytes().split(|byte| *byte == b',');
+    let is_h2c = |offer: &[u8]| offer.trim_ascii().to_ascii_lowercase().starts_with(b"h2");
+    let several = request.headers().get_all(UPGRADE).iter().nth(1).is_some();
+    if several || offers.into_iter().any(is_h2c) {
+        request.headers_mut().remove(UPGRADE);
+        request.headers_mut().remove("http2-settings");
+        request.extensions_mut().remove::<OnUpgrade>();
+    }
+}
+
+/// Rules and upstreams are chosen by the host, so there is to be one.
+fn of_host(version: Version, uri: &Uri, headers: &HeaderMap) -> Option<Refusal> {
+    let mut lines = headers.get_all(HOST).iter();
+    let named = lines.next();
+    if lines.next().is_some() {
+        return Some(Refusal::SeveralHosts);
+    }
+    if let Some(named) = named
+        && !is_host(named.as_bytes())
+    {
+        return Some(Refusal::NotAHost);
+    }
+    let Some(authority) = uri.authority() else {
+        // Before 1.1 nobody had to say it.
+        let must_be_there = version > Version::HTTP_10;
+        return (named.is_none() && must_be_there).then_some(Refusal::NoHost);
+    };
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Some(Refusal::NotHttp);
+    }
+    // No user and password among it: that is how one host poses as another.
+    if !is_host(authority.as_str().as_bytes()) {
+        return Some(Refusal::NotAHost);
+    }
+    match named {
+        // The first line would count. Who has read the field has read something else.
+        Some(named)
+            if !named
+                .as_bytes()
+                .eq_ignore_ascii_case(authority.as_str().as_bytes()) =>
+        {
+            Some(Refusal::OtherHost)
+        }
+        // HTTP/1.1 wants the field also beside a whole address.
+        None if version == Version::HTTP_11 => Some(Refusal::NoHost),
+        _ => None,
+    }
+}
+
+fn is_host(text: &[u8]) -> bool {
+    let is_of_a_host = |byte: &u8| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
+    };
+    !text.is_empty() && text.len() <= 261 && text.iter().all(is_of_a_host)
+}
+
+/// hyper undoes the chunks; whatever else was done to the body would be sent on as if it were the body.
+fn of_coding(headers: &HeaderMap) -> Option<Refusal> {
+    let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
+    let coding = lines.next()?;
+    let is_chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    (!is_chunked || lines.next().is_some()).then_some(Refusal::TransferCoding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, uri: &str, headers: &[(&str, &str)]) -> Request<()> {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap()
+    }
+
+    #[test]
+    fn what_can_be_read_in_one_way_passes() {
+        for (method, uri, headers) in [
+            ("GET", "/", vec![("host", "api.example.com:8080")]),
+            ("GET", "/", vec![("host", "[::1]:8080")]),
+            (
+                "GET",
+                "http://API.example.com/a",
+                vec![("host", "api.example.com")],
+            ),
+            (
+                "POST",
+                "/",
+                vec![("host", "a"), ("transfer-encoding", "Chunked")],
+            ),
+            ("PROPFIND", "/", vec![("host", "a")]),
+        ] {
+            assert_eq!(
+                refusal(&request(method, uri, &headers)),
+                None,
+                "{method} {uri}"
+            );
+        }
+        let mut old = request("GET", "/", &[]);
+        *old.version_mut() = Version::HTTP_10;
+        assert_eq!(refusal(&old), None);
+        let mut two = request("GET", "https://a/", &[]);
+        *two.version_mut() = Version::HTTP_2;
+        assert_eq!(refusal(&two), None);
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_does_not() {
+        let a = ("host", "a");
+        for (method, uri, headers, expected) in [
+            ("CONNECT", "a:443", vec![a], Refusal::Method),
+            ("TRACE", "/", vec![a], Refusal::Method),
+            ("GET", "/", vec![], Refusal::NoHost),
+            ("GET", "http://a/", vec![], Refusal::NoHost),
+            ("GET", "/", vec![a, a], Refusal::SeveralHosts),
+            ("GET", "/", vec![("host", "")], Refusal::NotAHost),
+            ("GET", "/", vec![("host", "a b")], Refusal::NotAHost),
+            ("GET", "/", vec![("host", "a@b")], Refusal::NotAHost),
+            ("GET", "/", vec![("host", "a/b")], Refusal::NotAHost),
+            ("GET", "/", vec![("host", "a,b")], Refusal::NotAHost),
+            ("GET", "http://u@a/", vec![a], Refusal::NotAHost),
+            ("GET", "http://b/", vec![a], Refusal::OtherHost),
+            ("GET", "http://a:80/", vec![a], Refusal::OtherHost),
+            ("GET", "ftp://a/", vec![a], Refusal::NotHttp),
+            ("GET", "*", vec![a], Refusal::NotHttp),
+            (
+                "POST",
+                "/",
+                vec![a, ("transfer-encoding", "gzip, chunked")],
+                Refusal::TransferCoding,
+            ),
+            (
+                "POST",
+                "/",
+                vec![
+                    a,
+                    ("transfer-encoding", "chunked"),
+                    ("transfer-encoding", "chunked"),
+                ],
+                Refusal::TransferCoding,
+            ),
+            (
+                "POST",
+                "/",
+                vec![a, ("transfer-encoding", "xchunked")],
+                Refusal::TransferCoding,
+            ),
+        ] {
+            let refused = refusal(&request(method, uri, &headers));
+            assert_eq!(refused, Some(expected), "{method} {uri} {headers:?}");
+        }
+    }
+
+    #[test]
+    fn an_offer_to_go_on_in_http_2_is_passed_over_and_a_websocket_is_not() {
+        for offer in ["h2c", "H2C", "websocket, h2c", "h2"] {
+            let mut request = request("GET", "/", &[("upgrade", offer), ("http2-settings", "AA")]);
+            without_h2c(&mut request);
+            assert!(request.headers().is_empty(), "{offer}");
+        }
+        let mut twice = request("GET", "/", &[("upgrade", "websocket"), ("upgrade", "h2c")]);
+        without_h2c(&mut twice);
+        assert!(twice.headers().is_empty());
+        let mut socket = request("GET", "/", &[("upgrade", "websocket")]);
+        without_h2c(&mut socket);
+        assert_eq!(socket.headers()[UPGRADE], "websocket");
+    }
+}

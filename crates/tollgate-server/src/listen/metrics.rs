@@ -1,0 +1,69 @@
+//! What is counted of connections.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+type Labels = [(&'static str, &'static str); 1];
+
+/// The figures of one door. By default nobody reads them.
+#[derive(Clone, Debug, Default)]
+pub struct ListenMetrics {
+    pub(crate) open: Gauge,
+    pub(crate) accepted: Counter,
+    pub(crate) full: Counter,
+    pub(crate) address_full: Counter,
+    pub(crate) malformed: Counter,
+    pub(crate) handshake: Counter,
+    pub(crate) head_timeout: Counter,
+    pub(crate) idle_timeout: Counter,
+    pub(crate) send_timeout: Counter,
+    pub(crate) shed: Counter,
+    pub(crate) drain: Counter,
+}
+
+impl ListenMetrics {
+    /// Figures that are read with the others of this registry.
+    pub fn new(registry: &mut Registry) -> Self {
+        let refused = Family::<Labels, Counter>::default();
+        let closed = Family::<Labels, Counter>::default();
+        let of = |family: &Family<Labels, Counter>, reason| {
+            family.get_or_create(&[("reason", reason)]).clone()
+        };
+        let metrics = Self {
+            open: Gauge::default(),
+            accepted: Counter::default(),
+            full: of(&refused, "full"),
+            address_full: of(&refused, "address"),
+            malformed: of(&closed, "malformed"),
+            handshake: of(&closed, "handshake"),
+            head_timeout: of(&closed, "head_timeout"),
+            idle_timeout: of(&closed, "idle_timeout"),
+            send_timeout: of(&closed, "send_timeout"),
+            shed: of(&closed, "shed"),
+            drain: of(&closed, "drain"),
+        };
+        registry.register(
+            "connections_open",
+            "Connections that are open",
+            metrics.open.clone(),
+        );
+        registry.register(
+            "connections_accepted",
+            "Connections that were accepted",
+            metrics.accepted.clone(),
+        );
+        registry.register(
+            "connections_refused",
+            "Connections that were closed as soon as they were accepted, as there was no room: in all, or for their address",
+            refused,
+        );
+        registry.register(
+            "connections_closed_early",
+            "Connections that we closed: for what they said, or as they took too long, or to make room for others",
+            closed,
+        );
+        metrics
+    }
+}
