@@ -96,6 +96,8 @@ async fn speak<T, S, B>(
                 .with_upgrades();
             let mut connection = pin!(connection);
             tokio::select! {
+                // In this order: a connection that has not read anything yet closes when it is asked to finish, whatever waits in it.
+                biased;
                 ended = connection.as_mut() => ended,
                 () = stop.cancelled() => {
                     connection.as_mut().graceful_shutdown();
@@ -111,6 +113,8 @@ async fn speak<T, S, B>(
                 .serve_connection(stream, service);
             let mut connection = pin!(connection);
             tokio::select! {
+                // In this order: a connection that has not read anything yet closes when it is asked to finish, whatever waits in it.
+                biased;
                 ended = connection.as_mut() => ended,
                 () = stop.cancelled() => {
                     connection.as_mut().graceful_shutdown();
