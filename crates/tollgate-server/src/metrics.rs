@@ -1,6 +1,6 @@
 //! What the program counts, as Prometheus reads it.
 //!
-//! Decisions are counted where they are taken ([`Decisions`]), at a few nanoseconds each. Everything else is counted by whoever does it, and
+//! Decisions are counted where they are taken ([`Decisions`]), without a lock (`make bench-metrics`). Everything else is counted by whoever does it, and
 //! asked for when somebody looks. Labels are rules, which are configured and bounded; of clients, only those that are denied most
 //! often at the moment ([`Top`]).
 

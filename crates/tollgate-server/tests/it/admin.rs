@@ -98,6 +98,7 @@ fn who_is_wrong_too_often_is_not_listened_to_for_a_while() {
     );
     // Whoever runs the program is answered all the same.
     assert_eq!(serving.get("admin", "/readyz", &[]).status, 200);
+    serving.wait_for("was asked without the right token");
     let log = serving.log();
     let told = log.matches("was asked without the right token").count();
     assert!((1..20).contains(&told), "{told} times: {log}");
