@@ -7,7 +7,7 @@ BUILD_NEEDS := cc:gcc
 SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql nginx:nginx caddy:caddy curl:curl
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run simulate test check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics clean
+.PHONY: help run simulate test check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -92,6 +92,13 @@ bench-audit: programs ## what a denial costs with the audit trail, also under a 
 
 bench-metrics: tools ## what it costs to count a decision, nanoseconds (a few seconds)
 	cargo bench --package tollgate-server --bench metrics
+
+# Load for the gateway, and what it is compared with.
+GATEWAY_NEEDS := nginx:nginx wrk:wrk h2load:nghttp2-client
+
+bench-gateway: tools ## the gateway beside nginx, the limiter's share of it, and decisions per second over HTTP and gRPC (about five minutes)
+	@tools/need $(GATEWAY_NEEDS)
+	cargo bench --package tollgate-server --bench gateway
 
 clean: ## remove what was built and written
 	cargo clean

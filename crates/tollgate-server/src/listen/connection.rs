@@ -133,10 +133,13 @@ async fn until_asked_to_finish<C: Future>(
 ) -> C::Output {
     let mut is_asked = false;
     std::future::poll_fn(|context: &mut Context<'_>| {
-        if !is_asked && watch.order() == Order::Finish {
-            is_asked = true;
-            finish(connection.as_mut());
+        // First: a connection that has read nothing yet closes when it is asked to finish, whatever waits in its socket.
+        let polled = connection.as_mut().poll(context);
+        if polled.is_ready() || is_asked || watch.order() != Order::Finish {
+            return polled;
         }
+        is_asked = true;
+        finish(connection.as_mut());
         connection.as_mut().poll(context)
     })
     .await

@@ -11,6 +11,7 @@ mod admin;
 mod audit;
 mod canary;
 mod chart;
+mod clients;
 mod config;
 mod config_check;
 mod config_mistakes;

@@ -1,0 +1,351 @@
+//! `make bench-gateway`: Tollgate's gateway beside nginx with `limit_req`, in turns over the same upstream; what the limiter adds to the
+//! bare gateway; and decisions a second over HTTP and Envoy's protocol.
+//!
+//! Load comes from wrk (64 connections) and h2load, on the core that the upstream has too; what is measured has the other core to
+//! itself, one worker each. Read the ratios.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a program that measures and prints"
+)]
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const ROUNDS: usize = 5;
+const SECONDS: u32 = 4;
+const CONNECTIONS: u32 = 64;
+/// What is admitted where most is to be rejected. Both answer some 50,000 to 100,000 a second.
+const FEW: u32 = 500;
+/// More than anybody asks for.
+const ALL: u32 = 10_000_000;
+
+/// What wrk says of a run.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    per_second: f64,
+    mean_us: f64,
+    p99_us: f64,
+    rejected: f64,
+}
+
+/// A process that ends with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn main() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let upstream = free_port();
+    let _upstream = nginx(at, "upstream", 1, &upstream_conf(upstream));
+    wait_for(upstream);
+
+    let nginx_all = free_port();
+    let _nginx_all = nginx(
+        at,
+        "all",
+        0,
+        &proxy_conf(nginx_all, upstream, ALL.min(1_000_000)),
+    );
+    let nginx_few = free_port();
+    let _nginx_few = nginx(at, "few", 0, &proxy_conf(nginx_few, upstream, FEW));
+    let rule = |rate: u32, burst: u32| {
+        format!("  - {{ id: address, per: [ip], limit: \"{rate}/s burst {burst}\" }}\n")
+    };
+    let ours_all = Tollgate::start(at, "ours-all", upstream, &rule(ALL, ALL));
+    let ours_few = Tollgate::start(at, "ours-few", upstream, &rule(FEW, FEW));
+    let three = [
+        "  - { id: address, per: [ip], limit: \"10000000/s\" }\n",
+        "  - { id: endpoint, per: [ip, route], limit: \"10000000/s\" }\n",
+        "  - { id: everyone, per: [], limit: \"10000000/s\" }\n",
+    ];
+    let ours_three = Tollgate::start(at, "ours-three", upstream, &three.concat());
+    let bare = Tollgate::start(at, "bare", upstream, "");
+    for port in [nginx_all, nginx_few] {
+        wait_for(port);
+    }
+
+    println!("{ROUNDS} rounds of {SECONDS} s each, in turns; medians\n");
+    println!(
+        "{:34} {:>12} {:>10} {:>10} {:>10}",
+        "", "requests/s", "mean µs", "p99 µs", "rejected"
+    );
+    let cases = [
+        ("nginx, all admitted", nginx_all),
+        ("tollgate, all admitted", ours_all.gateway),
+        ("tollgate, three tiers", ours_three.gateway),
+        ("tollgate without rules", bare.gateway),
+        ("nginx, 99 % rejected", nginx_few),
+        ("tollgate, 99 % rejected", ours_few.gateway),
+    ];
+    let mut runs: Vec<Vec<Load>> = vec![Vec::new(); cases.len()];
+    for _ in 0..ROUNDS {
+        for ((_, port), runs) in cases.iter().zip(&mut runs) {
+            runs.push(wrk(&format!("http://127.0.0.1:{port}/hello"), None));
+        }
+    }
+    for ((name, _), runs) in cases.iter().zip(&runs) {
+        show(name, median(runs, |load| load.per_second));
+    }
+    let ratio = |one: usize, other: usize, of: fn(&Load) -> f64| {
+        let mut ratios: Vec<f64> = (runs[one].iter().zip(&runs[other]))
+            .map(|(one, other)| of(one) / of(other))
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios[ratios.len() / 2]
+    };
+    let admitted = ratio(1, 0, |load| load.per_second);
+    let rejected = ratio(5, 4, |load| load.per_second);
+    let overhead = (ratio(1, 3, |load| load.mean_us) - 1.0) * 100.0;
+    let overhead_three = (ratio(2, 3, |load| load.mean_us) - 1.0) * 100.0;
+    println!(
+        "\nmean latency beside the gateway without rules: one tier {overhead:+.1} %, three tiers {overhead_three:+.1} %"
+    );
+
+    let service = &ours_all;
+    let script = at.join("check.lua");
+    fs::write(&script, CHECK_LUA).unwrap();
+    let url = format!("http://127.0.0.1:{}/v1/check", service.service);
+    let checks: Vec<Load> = (0..ROUNDS).map(|_| wrk(&url, Some(&script))).collect();
+    let checks = median(&checks, |load| load.per_second);
+    show("POST /v1/check", checks);
+    let mut rls: Vec<f64> = (0..ROUNDS).map(|_| h2load(at, service.service)).collect();
+    rls.sort_by(f64::total_cmp);
+    let rls = rls[ROUNDS / 2];
+    println!("{:34} {rls:>12.0}", "Envoy's protocol (RLS)");
+    println!(
+        "\ngateway: admitted={admitted:.2} rejected={rejected:.2} overhead={overhead:.1} rls_per_s={rls:.0}"
+    );
+}
+
+const CHECK_LUA: &str = r#"
+wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+wrk.body = '{"ip":"203.0.113.7","method":"GET","path":"/hello"}'
+"#;
+
+fn show(name: &str, load: Load) {
+    println!(
+        "{name:34} {:>12.0} {:>10.0} {:>10.0} {:>9.1}%",
+        load.per_second,
+        load.mean_us,
+        load.p99_us,
+        load.rejected * 100.0
+    );
+}
+
+fn median(runs: &[Load], by: fn(&Load) -> f64) -> Load {
+    let mut runs = runs.to_vec();
+    runs.sort_by(|one, other| by(one).total_cmp(&by(other)));
+    runs[runs.len() / 2]
+}
+
+/// A program on one core.
+fn on_core(core: usize, program: impl AsRef<Path>) -> Command {
+    let mut command = Command::new("taskset");
+    command
+        .args(["--cpu-list", &core.to_string()])
+        .arg(program.as_ref());
+    command
+}
+
+struct Tollgate {
+    gateway: u16,
+    service: u16,
+    _process: Running,
+}
+
+impl Tollgate {
+    fn start(at: &Path, name: &str, upstream: u16, rules: &str) -> Self {
+        let (gateway, service) = (free_port(), free_port());
+        let file = at.join(format!("{name}.yaml"));
+        let rules = match rules {
+            "" => "rules: []\n".to_owned(),
+            rules => format!("rules:\n{rules}"),
+        };
+        let text = format!(
+            "gateway:\n  listen: 127.0.0.1:{gateway}\n  workers: 1\n  upstreams: [{{ path: /, to: [\"http://127.0.0.1:{upstream}\"] }}]\n\
+             service: {{ listen: 127.0.0.1:{service} }}\nlog: {{ level: error }}\n{rules}"
+        );
+        fs::write(&file, text).unwrap();
+        let mut command = on_core(0, env!("CARGO_BIN_EXE_tollgate"));
+        let process = command
+            .args(["serve", "-c"])
+            .arg(&file)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let process = Running(process);
+        wait_for(gateway);
+        wait_for(service);
+        Self {
+            gateway,
+            service,
+            _process: process,
+        }
+    }
+}
+
+fn nginx(at: &Path, name: &str, core: usize, http: &str) -> Running {
+    let folder = at.join(name);
+    fs::create_dir(&folder).unwrap();
+    let file = folder.join("nginx.conf");
+    // One that is started by root would look for a user that may not enter the folder.
+    let text = format!(
+        "daemon off; worker_processes 1; pid {0}/pid; error_log {0}/error.log; user root;\n\
+         events {{ worker_connections 1024; }}\n\
+         http {{ access_log off; keepalive_requests 1000000000; client_body_temp_path {0}/body; proxy_temp_path {0}/proxy; fastcgi_temp_path {0}/f; uwsgi_temp_path {0}/u; scgi_temp_path {0}/s;\n{http}}}\n",
+        folder.display()
+    );
+    fs::write(&file, text).unwrap();
+    let program = ["/usr/sbin/nginx", "/usr/bin/nginx"];
+    let program = program.iter().map(PathBuf::from).find(|p| p.exists());
+    let process = on_core(
+        core,
+        program.expect("nginx must be installed: `make bench-gateway` sees to that"),
+    )
+    .arg("-c")
+    .arg(&file)
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap();
+    Running(process)
+}
+
+fn upstream_conf(port: u16) -> String {
+    format!(
+        "server {{ listen 127.0.0.1:{port}; location / {{ return 200 \"hello, world\\n\"; }} }}\n"
+    )
+}
+
+fn proxy_conf(port: u16, upstream: u16, rate: u32) -> String {
+    format!(
+        "limit_req_zone $binary_remote_addr zone=address:10m rate={rate}r/s;\n\
+         upstream behind {{ server 127.0.0.1:{upstream}; keepalive 64; keepalive_requests 1000000000; }}\n\
+         server {{ listen 127.0.0.1:{port}; location / {{ limit_req zone=address burst={burst} nodelay; limit_req_status 429;\n\
+           proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection \"\";\n\
+           proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; proxy_set_header Host $host; }} }}\n",
+        burst = rate.min(100_000)
+    )
+}
+
+fn wrk(url: &str, script: Option<&Path>) -> Load {
+    let mut command = on_core(1, "wrk");
+    command.args([
+        "-t1",
+        &format!("-c{CONNECTIONS}"),
+        &format!("-d{SECONDS}s"),
+        "--latency",
+    ]);
+    if let Some(script) = script {
+        command.arg("-s").arg(script);
+    }
+    let output = command.arg(url).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = |start: &str| {
+        text.lines()
+            .map(str::trim)
+            .find(|line| line.starts_with(start))
+    };
+    let word =
+        |start: &str, nth: usize| line(start).and_then(|line| line.split_whitespace().nth(nth));
+    let total: f64 = (text.lines())
+        .find(|line| line.contains("requests in"))
+        .and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or_else(|| panic_with(&text));
+    let rejected: f64 = word("Non-2xx", 4).map_or(0.0, |count| count.parse().unwrap());
+    Load {
+        per_second: word("Requests/sec:", 1).unwrap().parse().unwrap(),
+        mean_us: micros(word("Latency", 1).unwrap()),
+        p99_us: micros(word("99%", 1).unwrap()),
+        rejected: rejected / total,
+    }
+}
+
+#[expect(clippy::panic, reason = "what wrk said is what there is to show")]
+fn panic_with(text: &str) -> f64 {
+    panic!("wrk said:\n{text}")
+}
+
+/// `1.23ms` and the like.
+fn micros(text: &str) -> f64 {
+    for (unit, micros) in [("us", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 6e7)] {
+        if let Some(number) = text.strip_suffix(unit) {
+            return number.parse::<f64>().unwrap() * micros;
+        }
+    }
+    f64::NAN
+}
+
+/// Checks a second over gRPC.
+fn h2load(at: &Path, port: u16) -> f64 {
+    let body = at.join("should_rate_limit.grpc");
+    fs::write(&body, should_rate_limit()).unwrap();
+    let url = format!(
+        "http://127.0.0.1:{port}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+    );
+    let output = on_core(1, "h2load")
+        .args(["--threads=1", "--clients=8", "--max-concurrent-streams=32"])
+        .arg(format!("--duration={SECONDS}"))
+        .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
+        .arg("-d")
+        .arg(&body)
+        .arg(url)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().find(|line| line.starts_with("finished in"));
+    let rate = line.and_then(|line| {
+        line.split(", ")
+            .nth(1)?
+            .split_whitespace()
+            .next()?
+            .parse()
+            .ok()
+    });
+    assert!(
+        text.contains(" 0 failed, 0 errored"),
+        "h2load said:\n{text}"
+    );
+    rate.unwrap_or_else(|| panic_with(&text))
+}
+
+/// A message of gRPC with a request: domain "bench", one descriptor, `remote_address` = "203.0.113.7".
+fn should_rate_limit() -> Vec<u8> {
+    let field = |number: u8, bytes: &[u8]| {
+        let length = u8::try_from(bytes.len()).unwrap();
+        [&[number << 3 | 2, length], bytes].concat()
+    };
+    let entry = [field(1, b"remote_address"), field(2, b"203.0.113.7")].concat();
+    let descriptor = field(1, &entry);
+    let message = [field(1, b"bench"), field(2, &descriptor)].concat();
+    let length = u32::try_from(message.len()).unwrap();
+    [&[0][..], &length.to_be_bytes(), &message].concat()
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+fn wait_for(port: u16) {
+    let patience = Instant::now() + Duration::from_secs(30);
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(Instant::now() < patience, "nobody listens at {port}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,312 @@
+//! The gateway as its callers meet it: curl, Python's requests, a client that keeps its connections, and crowds while it reloads, restarts and
+//! stops. The server behind is real and writes down what reaches it.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::routing::any;
+
+use crate::serving::{Serving, ask};
+
+/// A server behind the gateway, which notes when requests reach it.
+struct Behind {
+    address: SocketAddr,
+    arrivals: Arc<Mutex<Vec<Instant>>>,
+    // Ends the server.
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Behind {
+    fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let arrivals = Arc::new(Mutex::new(Vec::new()));
+        let noting = Arc::clone(&arrivals);
+        let hello = any(move |body: String| async move {
+            noting.lock().unwrap().push(Instant::now());
+            format!("hello {body}")
+        });
+        let app = Router::new().fallback(hello);
+        let listener = runtime
+            .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+            .unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(async move { axum::serve(listener, app).await });
+        Self {
+            address,
+            arrivals,
+            _runtime: runtime,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.arrivals.lock().unwrap().len()
+    }
+}
+
+fn config(behind: &Behind, rules: &str) -> String {
+    let address = behind.address;
+    format!(
+        "gateway:\n  listen: 127.0.0.1:0\n  upstreams: [{{ path: /, to: [\"http://{address}\"] }}]\nlog: {{ format: json }}\nrules:\n{rules}\n"
+    )
+}
+
+fn gateway(behind: &Behind, rules: &str) -> Serving {
+    Serving::by(&config(behind, rules))
+}
+
+fn said(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn curl(args: &[&str]) -> Output {
+    let mut command = Command::new("curl");
+    command.args(["--silent", "--show-error", "--max-time", "60"]);
+    command.args(args).output().unwrap()
+}
+
+#[test]
+fn curl_hears_the_limits_and_passes_when_it_retries_as_told() {
+    let behind = Behind::start();
+    let serving = gateway(
+        &behind,
+        "  - { id: address, per: [ip], limit: \"1/s burst 2\" }",
+    );
+    let url = format!("http://{}/hello", serving.address("gateway"));
+    let first = said(&curl(&["--include", &url])).to_ascii_lowercase();
+    assert!(first.starts_with("http/1.1 200"), "{first}");
+    assert!(first.contains("x-ratelimit-limit: 2\r\n"), "{first}");
+    assert!(first.contains("x-ratelimit-remaining: 1\r\n"), "{first}");
+    assert!(first.ends_with("hello "), "{first}");
+    // Both versions of the protocol share what is left.
+    let second = said(&curl(&["--include", "--http2-prior-knowledge", &url]));
+    assert!(second.starts_with("HTTP/2 200"), "{second}");
+    let denied = said(&curl(&["--include", &url])).to_ascii_lowercase();
+    assert!(denied.starts_with("http/1.1 429"), "{denied}");
+    assert!(denied.contains("retry-after: 1\r\n"), "{denied}");
+    assert!(denied.contains("application/problem+json"), "{denied}");
+    assert!(denied.contains("quota-exceeded"), "{denied}");
+    assert_eq!(behind.count(), 2, "a denial touches nothing behind");
+    // curl waits for as long as Retry-After says, and once is enough.
+    let retried = curl(&["--retry", "1", "--fail", "--include", &url]);
+    assert!(said(&retried).contains("HTTP/1.1 200"), "{retried:?}");
+    assert_eq!(behind.count(), 3);
+}
+
+/// One retry each, and no waiting but what Retry-After says: so each of them was told the truth.
+const REQUESTS: &str = r#"
+import sys, requests
+from requests.adapters import HTTPAdapter
+from urllib3.util.retry import Retry
+session = requests.Session()
+session.mount("http://", HTTPAdapter(max_retries=Retry(total=1, status_forcelist=[429], respect_retry_after_header=True)))
+retries = 0
+for n in range(6):
+    answer = session.get(sys.argv[1], timeout=60)
+    assert answer.status_code == 200, (n, answer.status_code, answer.text)
+    retries += len(answer.raw.retries.history)
+print(retries)
+"#;
+
+fn python(script: &str, url: &str) -> String {
+    // Debian's own, which has Debian's packages.
+    let mut command = Command::new("/usr/bin/python3");
+    let output = command.args(["-c", script, url]).output();
+    said(&output.expect("python3 must be installed: `make test` sees to that"))
+}
+
+#[test]
+fn pythons_requests_succeeds_by_obeying_retry_after() {
+    let behind = Behind::start();
+    let serving = gateway(
+        &behind,
+        "  - { id: address, per: [ip], limit: \"1/s burst 2\" }",
+    );
+    let url = format!("http://{}/hello", serving.address("gateway"));
+    let retries: usize = python(REQUESTS, &url).trim().parse().unwrap();
+    assert!(retries >= 2, "{retries}: it was denied and came back");
+    assert_eq!(behind.count(), 6, "each reached the server once");
+}
+
+/// Six connections, as a browser has; pages, forms and denials in turns, each on the connection it had.
+const KEEP_ALIVE: &str = r#"
+import sys, http.client
+from urllib.parse import urlparse
+where = urlparse(sys.argv[1])
+connections = [http.client.HTTPConnection(where.hostname, where.port, timeout=60) for _ in range(6)]
+for connection in connections:
+    connection.connect()
+sockets = [connection.sock for connection in connections]
+statuses = {}
+for n in range(120):
+    connection = connections[n % 6]
+    if n % 3 == 0:
+        connection.request("POST", where.path, body=b"x" * 2000)
+    else:
+        connection.request("GET", where.path)
+    answer = connection.getresponse()
+    answer.read()
+    statuses[answer.status] = statuses.get(answer.status, 0) + 1
+assert sockets == [connection.sock for connection in connections], "a connection was closed"
+print(statuses.get(200, 0), statuses.get(429, 0))
+"#;
+
+#[test]
+fn a_client_that_keeps_its_connections_keeps_them_through_denials() {
+    let behind = Behind::start();
+    let serving = gateway(
+        &behind,
+        "  - { id: address, per: [ip], limit: \"1/h burst 50\" }",
+    );
+    let url = format!("http://{}/hello", serving.address("gateway"));
+    assert_eq!(python(KEEP_ALIVE, &url).trim(), "50 70");
+    assert_eq!(behind.count(), 50);
+}
+
+/// R03: what comes out is spaced, and no more than the queue waits.
+#[test]
+fn a_leaky_bucket_spaces_out_what_reaches_the_server_and_rejects_what_finds_the_queue_full() {
+    const QUEUE: usize = 20;
+    const PER_SECOND: u32 = 40;
+    let behind = Behind::start();
+    let rules = format!(
+        "  - {{ id: drivers, per: [], limit: {{ algorithm: leaky_bucket, rate: {PER_SECOND}/s, queue: {QUEUE} }} }}"
+    );
+    let serving = gateway(&behind, &rules);
+    let at = serving.address("gateway");
+    let callers: Vec<_> = (0..80)
+        .map(|_| std::thread::spawn(move || ask(at, "GET", "/location", &[]).unwrap().status))
+        .collect();
+    let statuses: Vec<u16> = callers.into_iter().map(|c| c.join().unwrap()).collect();
+    let passed = statuses.iter().filter(|status| **status == 200).count();
+    let rejected = statuses.iter().filter(|status| **status == 429).count();
+    assert_eq!(passed + rejected, 80, "{statuses:?}");
+    assert!(passed >= QUEUE, "{passed}: the queue was used");
+    let arrivals = behind.arrivals.lock().unwrap().clone();
+    assert_eq!(arrivals.len(), passed);
+    // Nobody comes before its turn. Who is late by the machine's own doing comes closer to the next, hence a few more than the rate.
+    let late = Duration::from_millis(150);
+    for (nth, first) in arrivals.iter().enumerate() {
+        for (behind, later) in (0_u32..).zip(&arrivals[nth..]) {
+            let at_least = (Duration::from_secs(1) / PER_SECOND) * behind;
+            assert!(
+                *later - *first + late >= at_least,
+                "{behind} after the one at place {nth}: {:?}",
+                *later - *first
+            );
+        }
+    }
+}
+
+/// Asks again and again on connections that it keeps, until it is told to stop; says how many were answered.
+fn keep_asking(at: SocketAddr, until: &AtomicBool) -> Result<usize, String> {
+    let mut answered = 0;
+    let mut kept: Option<BufReader<TcpStream>> = None;
+    while !until.load(Relaxed) {
+        let mut stream = match kept.take() {
+            Some(stream) => stream,
+            None => {
+                let stream = TcpStream::connect(at).map_err(|error| format!("connect: {error}"))?;
+                stream
+                    .set_read_timeout(Some(Duration::from_secs(60)))
+                    .unwrap();
+                BufReader::new(stream)
+            }
+        };
+        let request = format!("GET /hello HTTP/1.1\r\nhost: {at}\r\n\r\n");
+        (stream.get_mut().write_all(request.as_bytes()))
+            .map_err(|error| format!("send: {error}"))?;
+        let (status, closes) = read_answer(&mut stream)?;
+        if status != 200 && status != 429 {
+            return Err(format!("status {status}"));
+        }
+        answered += 1;
+        kept = (!closes).then_some(stream);
+    }
+    Ok(answered)
+}
+
+fn read_answer(stream: &mut BufReader<TcpStream>) -> Result<(u16, bool), String> {
+    let (mut status, mut length, mut closes) = (0, 0, false);
+    for nth in 0.. {
+        let mut line = String::new();
+        let read = stream
+            .read_line(&mut line)
+            .map_err(|error| format!("read: {error}"))?;
+        if read == 0 {
+            return Err(format!("closed after {nth} lines of an answer"));
+        }
+        let line = line.trim_end().to_ascii_lowercase();
+        match line.split_once(": ") {
+            _ if line.is_empty() => break,
+            Some(("content-length", value)) => length = value.parse().unwrap(),
+            Some(("connection", value)) => closes = value.contains("close"),
+            Some(_) => {}
+            None => status = line.split(' ').nth(1).unwrap_or("0").parse().unwrap(),
+        }
+    }
+    let mut body = vec![0; length];
+    stream
+        .read_exact(&mut body)
+        .map_err(|error| format!("body: {error}"))?;
+    Ok((status, closes))
+}
+
+/// A crowd that asks all the time while something is done.
+fn under_load<T>(at: SocketAddr, act: impl FnOnce() -> T) -> (usize, T) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let crowd: Vec<_> = (0..8)
+        .map(|_| {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || keep_asking(at, &stop))
+        })
+        .collect();
+    let outcome = act();
+    stop.store(true, Relaxed);
+    let answered = crowd.into_iter().map(|caller| caller.join().unwrap());
+    let answered: Result<usize, String> = answered.sum();
+    (answered.unwrap(), outcome)
+}
+
+#[test]
+fn no_request_fails_while_the_configuration_changes() {
+    let behind = Behind::start();
+    let rule = |limit: u32| {
+        format!("  - {{ id: address, per: [ip], limit: \"{limit}/s burst {limit}\" }}")
+    };
+    let serving = gateway(&behind, &rule(1_000));
+    let (answered, ()) = under_load(serving.address("gateway"), || {
+        for round in 1..=20 {
+            let text = config(&behind, &rule(1_000 + round));
+            serving.program.write("tollgate.yaml", &text);
+            serving.wait_for(&format!("\"generation\":{}", round + 1));
+        }
+    });
+    assert!(answered > 100, "{answered}");
+}
+
+#[test]
+fn no_request_fails_while_the_program_is_replaced() {
+    let behind = Behind::start();
+    let serving = gateway(
+        &behind,
+        "  - { id: address, per: [ip], limit: \"1000000/s\" }",
+    );
+    let (answered, ()) = under_load(serving.address("gateway"), || {
+        serving.signal("USR2");
+        serving.wait_for("the new program is ready");
+        serving.wait_for("stopped");
+        // The new one alone answers for a while.
+        std::thread::sleep(Duration::from_millis(500));
+    });
+    assert!(answered > 100, "{answered}");
+}
