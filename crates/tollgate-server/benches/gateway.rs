@@ -203,7 +203,7 @@ fn nginx(at: &Path, name: &str, core: usize, http: &str) -> Running {
     let file = folder.join("nginx.conf");
     // One that is started by root would look for a user that may not enter the folder.
     let text = format!(
-        "daemon off; worker_processes 1; pid {0}/pid; error_log {0}/error.log; user root;\n\
+        "daemon off; master_process off; worker_processes 1; pid {0}/pid; error_log {0}/error.log; user root;\n\
          events {{ worker_connections 1024; }}\n\
          http {{ access_log off; keepalive_requests 1000000000; client_body_temp_path {0}/body; proxy_temp_path {0}/proxy; fastcgi_temp_path {0}/f; uwsgi_temp_path {0}/u; scgi_temp_path {0}/s;\n{http}}}\n",
         folder.display()
@@ -233,7 +233,7 @@ fn proxy_conf(port: u16, upstream: u16, rate: u32) -> String {
     format!(
         "limit_req_zone $binary_remote_addr zone=address:10m rate={rate}r/s;\n\
          upstream behind {{ server 127.0.0.1:{upstream}; keepalive 64; keepalive_requests 1000000000; }}\n\
-         server {{ listen 127.0.0.1:{port}; location / {{ limit_req zone=address burst={burst} nodelay; limit_req_status 429;\n\
+         server {{ listen 127.0.0.1:{port}; location / {{ limit_req zone=address burst={burst} nodelay; limit_req_status 429; limit_req_log_level info;\n\
            proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection \"\";\n\
            proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; proxy_set_header Host $host; }} }}\n",
         burst = rate.min(100_000)

@@ -5,7 +5,7 @@
 //! 3. the request gets its name (`request_id`);
 //! 4. the limiter decides ([`Door::layer`]); a denial is answered here, and nobody behind hears of it;
 //! 5. the body is bounded (`bounded`, `body`), so a body that is too long was decided on, too;
-//! 6. the service behind answers;
+//! 6. the service behind answers; what it has not read of the body is read or given up (`rest`);
 //! 7. when all of the answer has gone out, it is counted (`metrics`) and logged (`access_log`).
 //!
 //! A connection stays with one worker, a thread with a runtime of its own, so a request never changes threads.
@@ -18,6 +18,7 @@ mod metrics;
 mod problem;
 mod refusal;
 mod request_id;
+mod rest;
 mod worker;
 
 use std::fmt;
@@ -36,6 +37,7 @@ use tower_layer::Layer as _;
 pub use body::{BodyError, RequestBody};
 pub use metrics::GatewayMetrics;
 pub use request_id::X_REQUEST_ID;
+pub use rest::LentBody;
 pub use worker::Behind;
 
 use crate::config;

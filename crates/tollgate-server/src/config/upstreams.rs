@@ -110,7 +110,7 @@ impl Upstream {
             response_timeout: Some(Duration::from_secs(30)),
             idle_timeout: Some(Duration::from_secs(60)),
             retries: 1,
-            keepalive: 32,
+            keepalive: 256,
             keepalive_timeout: Duration::from_secs(60),
             max_connections: 1_024,
             failures: 3,

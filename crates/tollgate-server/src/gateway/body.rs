@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
+
+use super::rest::LentBody;
 
 /// What a body may be like.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +72,7 @@ impl Fate {
 /// The body of a request.
 #[derive(Debug)]
 pub struct RequestBody {
-    incoming: Incoming,
+    incoming: LentBody,
     /// How many bytes more it may have.
     room: u64,
     timeout: Duration,
@@ -83,7 +84,7 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    pub(super) fn new(incoming: Incoming, limits: BodyLimits) -> Self {
+    pub(super) fn new(incoming: LentBody, limits: BodyLimits) -> Self {
         let fate = (!incoming.is_end_stream()).then(Arc::default);
         Self {
             incoming,

@@ -8,12 +8,12 @@ use std::task::{Context, Poll, ready};
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use http_body_util::Either;
-use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::{BodyError, BodyLimits, Fate, RequestBody};
 use super::problem::{Whole, last, problem};
+use super::rest::LentBody;
 
 /// A service whose requests have bodies within limits.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ impl<S> Bounded<S> {
     }
 }
 
-impl<S, B> Service<Request<Incoming>> for Bounded<S>
+impl<S, B> Service<Request<LentBody>> for Bounded<S>
 where
     S: Service<Request<RequestBody>, Response = Response<B>, Error = Infallible>,
 {
@@ -40,7 +40,7 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> BoundedFuture<S::Future> {
+    fn call(&mut self, request: Request<LentBody>) -> BoundedFuture<S::Future> {
         let version = request.version();
         if request.body().size_hint().lower() > self.limits.most {
             let response = Some(answer_for(BodyError::TooLong, version));

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
@@ -22,6 +23,7 @@ use super::metrics::GatewayMetrics;
 use super::problem::Whole;
 use super::refusal::{refusal, without_h2c};
 use super::request_id::{RequestIds, X_REQUEST_ID, given};
+use super::rest::{Lender, LentBody, Rest, lend};
 use crate::door::Door;
 
 /// What all requests of a worker have in common.
@@ -51,7 +53,7 @@ impl<S> Front<S> {
 
 impl<S, B> Service<Request<Incoming>> for Front<S>
 where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<LentBody>, Response = Response<B>, Error = Infallible>,
 {
     type Response = Response<FrontBody<B>>;
     type Error = Infallible;
@@ -74,8 +76,10 @@ where
             };
         }
         without_h2c(&mut request);
+        let (request, lender) = lend(request);
         FrontFuture::Running {
             response: self.inner.call(request),
+            lender,
             id: Some(id),
             account,
         }
@@ -187,8 +191,13 @@ impl Drop for Account {
 pin_project! {
     // What is optional is there until it is taken.
     #[project = FrontProjected]
-    pub(super) enum FrontFuture<F> {
-        Running { #[pin] response: F, id: Option<HeaderValue>, account: Option<Account> },
+    pub(super) enum FrontFuture<F>
+    where
+        F: Future,
+    {
+        Running { #[pin] response: F, lender: Option<Lender>, id: Option<HeaderValue>, account: Option<Account> },
+        // The answer is there, and waits until what is left of the body is read.
+        Reading { rest: Box<Rest>, output: Option<F::Output>, id: Option<HeaderValue>, account: Option<Account> },
         Refused { response: Option<Response<Whole>>, id: Option<HeaderValue>, account: Option<Account> },
     }
 }
@@ -199,29 +208,57 @@ where
 {
     type Output = Result<Response<FrontBody<B>>, Infallible>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let (response, id, account) = match self.project() {
-            FrontProjected::Running {
-                response,
-                id,
-                account,
-            } => {
-                let Ok(response) = ready!(response.poll(context));
-                (Some(response.map(Either::Left)), id, account)
-            }
-            FrontProjected::Refused {
-                response,
-                id,
-                account,
-            } => (
-                response.take().map(|whole| whole.map(Either::Right)),
-                id,
-                account,
-            ),
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let (response, id, account) = loop {
+            let reading = match self.as_mut().project() {
+                FrontProjected::Running {
+                    response,
+                    lender,
+                    id,
+                    account,
+                } => {
+                    let output = ready!(response.poll(context));
+                    match lender.take().and_then(Lender::rest) {
+                        Some(rest) => Self::Reading {
+                            rest: Box::new(rest),
+                            output: Some(output),
+                            id: id.take(),
+                            account: account.take(),
+                        },
+                        None => {
+                            let Ok(response) = output;
+                            break (Some(response.map(Either::Left)), id.take(), account.take());
+                        }
+                    }
+                }
+                FrontProjected::Reading {
+                    rest,
+                    output,
+                    id,
+                    account,
+                } => {
+                    let can_go_on = ready!(rest.poll_read(context));
+                    let response = output.take().map(|Ok(mut response)| {
+                        if !can_go_on {
+                            let close = HeaderValue::from_static("close");
+                            response.headers_mut().insert(CONNECTION, close);
+                        }
+                        response.map(Either::Left)
+                    });
+                    break (response, id.take(), account.take());
+                }
+                FrontProjected::Refused {
+                    response,
+                    id,
+                    account,
+                } => {
+                    let response = response.take().map(|whole| whole.map(Either::Right));
+                    break (response, id.take(), account.take());
+                }
+            };
+            self.set(reading);
         };
-        let (Some(mut response), Some(id), Some(mut account)) =
-            (response, id.take(), account.take())
-        else {
+        let (Some(mut response), Some(id), Some(mut account)) = (response, id, account) else {
             // It was polled after its end.
             return Poll::Pending;
         };
