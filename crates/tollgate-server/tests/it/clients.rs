@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::any;
 
+use crate::metrics::check_open_metrics;
 use crate::serving::{Serving, ask};
 
 /// A server behind the gateway, which notes when requests reach it.
@@ -309,4 +310,64 @@ fn no_request_fails_while_the_program_is_replaced() {
         std::thread::sleep(Duration::from_millis(500));
     });
     assert!(answered > 100, "{answered}");
+}
+
+/// With every door open: what each counts is on one page, as OpenMetrics wants it and the documentation says it.
+#[test]
+fn every_door_counts_on_one_page() {
+    let behind = Behind::start();
+    let rule = "  - { id: address, per: [ip], limit: \"1/h burst 2\" }";
+    let text = config(&behind, rule)
+        + "service: { listen: 127.0.0.1:0 }\nadmin: { listen: 127.0.0.1:0 }\n";
+    let serving = Serving::by(&text);
+    for status in [200, 200, 429] {
+        assert_eq!(serving.get("gateway", "/hello", &[]).status, status);
+    }
+    let asked = serving.get("service", "/v1/forward-auth", &[]);
+    assert_eq!(asked.status, 429, "doors share what is left");
+    let page = serving.get("admin", "/metrics", &[]).body;
+    let samples = check_open_metrics(&page);
+    let says = |name: &str| samples.get(name).copied();
+    for (name, value) in [
+        ("tollgate_gateway_requests_total{status=\"2xx\"}", 2.0),
+        ("tollgate_gateway_requests_total{status=\"4xx\"}", 1.0),
+        (
+            "tollgate_upstream_requests_total{upstream=\"/\",status=\"2xx\"}",
+            2.0,
+        ),
+        (
+            "tollgate_service_requests_total{endpoint=\"forward_auth\",outcome=\"denied\"}",
+            1.0,
+        ),
+        (
+            "tollgate_decisions_total{rule=\"address\",outcome=\"allowed\"}",
+            2.0,
+        ),
+        (
+            "tollgate_decisions_total{rule=\"address\",outcome=\"denied\"}",
+            2.0,
+        ),
+    ] {
+        assert_eq!(says(name), Some(value), "{name} in:\n{page}");
+    }
+}
+
+/// What is noted of a denial is in the database when the program has ended.
+#[test]
+fn at_the_end_the_audit_trail_is_written() {
+    let behind = Behind::start();
+    let rule = "  - { id: address, per: [ip], limit: \"1/h burst 1\" }";
+    let text = config(&behind, rule) + "database: { url: \"sqlite:trail.db\" }\nrules_from: file\n";
+    let mut serving = Serving::by(&text);
+    let statuses = [(); 4].map(|()| serving.get("gateway", "/hello", &[]).status);
+    assert_eq!(statuses, [200, 429, 429, 429]);
+    serving.signal("TERM");
+    assert!(serving.ended().success(), "{}", serving.log());
+    let mut command = serving.program.bare(&["violations", "--json"]);
+    let output = command.output().unwrap();
+    let said = said(&output);
+    assert!(
+        said.contains("\"count\":3") || said.contains("\"count\": 3"),
+        "{said}"
+    );
 }
