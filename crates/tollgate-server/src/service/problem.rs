@@ -1,10 +1,9 @@
 //! What is wrong with a question, as problem details.
 
 use axum::body::Body;
-use http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Response, StatusCode, Uri};
-use serde_json::json;
-use tollgate_tower::answer::PROBLEM_JSON;
+use tollgate_tower::answer::{Dialect, failure};
 
 use super::ENDPOINTS;
 use crate::audit::escaped;
@@ -38,18 +37,10 @@ impl Problem {
     }
 
     pub(super) fn response(&self) -> Response<Body> {
-        let body = json!({
-            "type": "about:blank",
-            "title": self.status.canonical_reason().unwrap_or_default(),
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-        });
-        let mut response = Response::new(Body::from(body.to_string()));
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        let mut response = failure(self.status, &self.detail, Dialect::Http).map(Body::from);
         if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            let bearer = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(WWW_AUTHENTICATE, bearer);
         }
         response
     }

@@ -41,7 +41,7 @@ fn left(decision: &Decision) -> Vec<u64> {
     decision
         .tiers()
         .iter()
-        .map(|tier| tier.remaining())
+        .map(tollgate::Tier::remaining)
         .collect()
 }
 
