@@ -323,7 +323,13 @@ fn every_door_counts_on_one_page() {
     for status in [200, 200, 429] {
         assert_eq!(serving.get("gateway", "/hello", &[]).status, status);
     }
-    let asked = serving.get("service", "/v1/forward-auth", &[]);
+    // As Traefik asks.
+    let asked = [
+        "x-forwarded-method: GET",
+        "x-forwarded-uri: /hello",
+        "x-forwarded-host: api.example.com",
+    ];
+    let asked = serving.get("service", "/v1/forward-auth", &asked);
     assert_eq!(asked.status, 429, "doors share what is left");
     let page = serving.get("admin", "/metrics", &[]).body;
     let samples = check_open_metrics(&page);
