@@ -1,8 +1,9 @@
 //! `make bench-audit`: what a denial costs with the audit trail, alone and while another thread offers a million
 //! violations a second, with the database alive, killed and full.
 //!
-//! Read the ratios: both figures of one are taken in turns in the same run. The clock is read around every denial, so
-//! some 40 ns of each figure are the clock's.
+//! Three phases in turns, in the same run: alone; beside the same load on a trail that shares nothing with ours, which is
+//! what a second busy core costs by itself; and under the load. The clock is read around every denial, so some 40 ns of
+//! each figure are the clock's.
 
 #![expect(
     clippy::print_stdout,
@@ -18,15 +19,19 @@
 #[expect(dead_code, reason = "tests do more with it")]
 #[path = "../tests/it/postgres_server.rs"]
 mod postgres_server;
+#[expect(dead_code, reason = "tests make room on it again")]
+#[path = "../tests/it/small_disk.rs"]
+mod small_disk;
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use postgres_server::PostgresServer;
+use small_disk::SmallDisk;
 use tollgate::{Decision, Dimension, LocalLimiter, Request, Rule};
 use tollgate_server::audit::{Trail, TrailConfig, TrailStats, Violation};
-use tollgate_server::database::{Database, DatabaseConfig};
+use tollgate_server::database::Database;
 
 const OFFERED_PER_SECOND: u64 = 1_000_000;
 /// Buckets that the other thread's violations fall into.
@@ -49,9 +54,11 @@ fn main() {
     }
     let alone = denials(&limiter, &clients, None);
     println!("a denial without a trail: {alone}");
-    println!("{ROUNDS} rounds of {PHASE:?} alone and {PHASE:?} under load, in turns\n");
     println!(
-        "{:22} {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>12} {:>8}",
+        "{ROUNDS} rounds in turns, {PHASE:?} each: alone; beside the same load on a stranger's trail; under it\n"
+    );
+    println!(
+        "{:22} {:>10} {:>10} {:>10} {:>8} {:>8} {:>8} {:>10} {:>12} {:>8}",
         "the database is",
         "mean ns",
         "p50 ns",
@@ -59,57 +66,69 @@ fn main() {
         "mean ×",
         "p50 ×",
         "p99 ×",
+        "stranger ×",
         "offered/s",
         "lost"
     );
 
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
+    let strangers = {
+        let database = runtime
+            .block_on(Database::open(&file("stranger.db")))
+            .unwrap();
+        let _inside = runtime.enter();
+        Trail::start(database, TrailConfig::default())
+    };
     let mut results = Vec::new();
-    let mut measure =
-        |name: &str, url: &str, most_bytes: Option<u64>, server: Option<&mut PostgresServer>| {
-            let config = DatabaseConfig {
-                most_bytes,
-                ..DatabaseConfig::default()
-            };
-            let database = runtime.block_on(Database::open_with(url, config)).unwrap();
-            let trail = {
-                let _inside = runtime.enter();
-                Trail::start(database, TrailConfig::default())
-            };
-            if let Some(server) = server {
-                server.kill();
-            }
-            let mut result = under(name, &limiter, &clients, &trail);
-            result.stats = runtime.block_on(trail.close(Duration::from_secs(10)));
-            assert_eq!(
-                result.stats.noted,
-                result.stats.written + result.stats.lost,
-                "{:?}",
-                result.stats
-            );
-            result.print();
-            results.push(result);
+    let mut measure = |name: &str, url: &str, then: &mut dyn FnMut()| {
+        let database = runtime.block_on(Database::open(url)).unwrap();
+        let trail = {
+            let _inside = runtime.enter();
+            Trail::start(database, TrailConfig::default())
         };
-    measure("alive (SQLite)", &file("alive.db"), None, None);
+        then();
+        let mut result = under(name, &limiter, &clients, &trail, &strangers);
+        result.stats = runtime.block_on(trail.close(Duration::from_secs(10)));
+        assert_eq!(
+            result.stats.noted,
+            result.stats.written + result.stats.lost,
+            "{:?}",
+            result.stats
+        );
+        result.print();
+        results.push(result);
+    };
+    measure("alive (SQLite)", &file("alive.db"), &mut || ());
     let mut server = PostgresServer::start();
     let url = server.url();
-    measure("alive (PostgreSQL)", &url, None, None);
-    measure("killed (PostgreSQL)", &url, None, Some(&mut server));
-    measure("full (SQLite)", &file("full.db"), Some(1 << 20), None);
+    measure("alive (PostgreSQL)", &url, &mut || ());
+    measure("killed (PostgreSQL)", &url, &mut || server.kill());
+    let disk = SmallDisk::of(4 << 20);
+    let full = format!("sqlite:{}", disk.path().join("full.db").display());
+    measure("full (SQLite)", &full, &mut || disk.fill_but(64 << 10));
 
-    let worst = results
-        .iter()
-        .map(|result| result.during.p99 / result.before.p99)
-        .fold(0.0, f64::max);
+    let worst = |of: fn(&Measured) -> &Latency| {
+        let ratios = results.iter();
+        ratios
+            .map(|result| result.during.p99 / of(result).p99)
+            .fold(0.0, f64::max)
+    };
+    let (before, beside) = (
+        worst(|result| &result.before),
+        worst(|result| &result.beside),
+    );
     let lost = results[..2]
         .iter()
         .map(Measured::lost_share)
         .fold(0.0, f64::max);
     println!(
-        "\nthe worst p99 of the four, and the share that is lost while the database is alive:"
+        "\nthe worst p99 of the four against that alone and that beside a stranger's load, and the share that is lost\n\
+         while the database is alive:"
     );
-    println!("audit: during_vs_before={worst:.2} lost_share={lost:.4}");
+    println!(
+        "audit: during_vs_before={before:.2} during_vs_stranger={beside:.2} lost_share={lost:.4}"
+    );
 }
 
 fn limiter() -> LocalLimiter {
@@ -188,6 +207,7 @@ fn denials(limiter: &LocalLimiter, clients: &[String], trail: Option<&Trail>) ->
 struct Measured {
     name: String,
     before: Latency,
+    beside: Latency,
     during: Latency,
     offered_per_second: f64,
     stats: TrailStats,
@@ -200,7 +220,7 @@ impl Measured {
 
     fn print(&self) {
         println!(
-            "{:22} {:10.0} {:10.0} {:10.0} {:8.2} {:8.2} {:8.2} {:12.0} {:8.4}   (before: {})",
+            "{:22} {:10.0} {:10.0} {:10.0} {:8.2} {:8.2} {:8.2} {:10.2} {:12.0} {:8.4}   (before: {})",
             self.name,
             self.during.mean,
             self.during.p50,
@@ -208,6 +228,7 @@ impl Measured {
             self.during.mean / self.before.mean,
             self.during.p50 / self.before.p50,
             self.during.p99 / self.before.p99,
+            self.beside.p99 / self.before.p99,
             self.offered_per_second,
             self.lost_share(),
             self.before,
@@ -215,28 +236,38 @@ impl Measured {
     }
 }
 
-/// Phases alone and under load, in turns; the medians of each.
-fn under(name: &str, limiter: &LocalLimiter, clients: &[String], trail: &Trail) -> Measured {
-    let (offering, ending, offered) = (
-        AtomicBool::new(false),
-        AtomicBool::new(false),
-        AtomicU64::new(0),
-    );
-    let (mut before, mut during) = (Vec::new(), Vec::new());
+/// Whom the other thread offers violations to.
+const NOBODY: u8 = 0;
+const STRANGER: u8 = 1;
+const OURS: u8 = 2;
+const END: u8 = 3;
+
+/// The three phases in turns; the medians of each.
+fn under(
+    name: &str,
+    limiter: &LocalLimiter,
+    clients: &[String],
+    trail: &Trail,
+    strangers: &Trail,
+) -> Measured {
+    let (target, offered) = (AtomicU8::new(NOBODY), AtomicU64::new(0));
+    let mut phases = [Vec::new(), Vec::new(), Vec::new()];
     std::thread::scope(|scope| {
-        scope.spawn(|| offer(limiter, trail, &offering, &ending, &offered));
+        scope.spawn(|| offer(limiter, trail, strangers, &target, &offered));
         for _ in 0..ROUNDS {
-            before.push(denials(limiter, clients, Some(trail)));
-            offering.store(true, Relaxed);
-            during.push(denials(limiter, clients, Some(trail)));
-            offering.store(false, Relaxed);
+            for (whom, phase) in [NOBODY, STRANGER, OURS].into_iter().zip(&mut phases) {
+                target.store(whom, Relaxed);
+                phase.push(denials(limiter, clients, Some(trail)));
+            }
         }
-        ending.store(true, Relaxed);
+        target.store(END, Relaxed);
     });
+    let [before, beside, during] = phases.map(|phase| medians(&phase));
     Measured {
         name: name.to_owned(),
-        before: medians(&before),
-        during: medians(&during),
+        before,
+        beside,
+        during,
         offered_per_second: offered.load(Relaxed) as f64 / (PHASE.as_secs_f64() * ROUNDS as f64),
         stats: TrailStats::default(),
     }
@@ -246,8 +277,8 @@ fn under(name: &str, limiter: &LocalLimiter, clients: &[String], trail: &Trail) 
 fn offer(
     limiter: &LocalLimiter,
     trail: &Trail,
-    offering: &AtomicBool,
-    ending: &AtomicBool,
+    strangers: &Trail,
+    target: &AtomicU8,
     offered: &AtomicU64,
 ) {
     let buckets: Vec<String> = (0..OFFERED_BUCKETS)
@@ -258,9 +289,19 @@ fn offer(
         let _ = limiter.decide(&request("one"));
         limiter.decide(&request("one"))
     };
-    while !ending.load(Relaxed) {
+    loop {
+        let whom = target.load(Relaxed);
+        let trail = match whom {
+            STRANGER => strangers,
+            OURS => trail,
+            END => break,
+            _ => {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+        };
         let (begun, mut done) = (Instant::now(), 0);
-        while offering.load(Relaxed) {
+        while target.load(Relaxed) == whom {
             let due = (begun.elapsed().as_secs_f64() * OFFERED_PER_SECOND as f64) as u64;
             // Not everything at once after a pause that was forced on us.
             for client in names
@@ -269,11 +310,12 @@ fn offer(
             {
                 offer_one(trail, client, &decision);
                 done += 1;
-                offered.fetch_add(1, Relaxed);
             }
             std::thread::sleep(Duration::from_micros(200));
         }
-        std::thread::sleep(Duration::from_millis(1));
+        if whom == OURS {
+            offered.fetch_add(done, Relaxed);
+        }
     }
 }
 

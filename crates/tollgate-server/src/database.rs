@@ -52,8 +52,6 @@ pub struct DatabaseConfig {
     pub connect_within: Duration,
     /// How long anything may take, all statements of it together.
     pub answer_within: Duration,
-    /// SQLite: the largest the file may become. What does not fit is refused, as on a disk that is full.
-    pub most_bytes: Option<u64>,
 }
 
 impl Default for DatabaseConfig {
@@ -62,7 +60,6 @@ impl Default for DatabaseConfig {
             connections: 4,
             connect_within: Duration::from_secs(5),
             answer_within: Duration::from_secs(10),
-            most_bytes: None,
         }
     }
 }
@@ -250,8 +247,7 @@ fn sqlite_pool(
     address: &Address,
     config: &DatabaseConfig,
 ) -> Result<SqlitePool, DatabaseError> {
-    const PAGE: u64 = 4096;
-    let mut options = SqliteConnectOptions::from_str(url)
+    let options = SqliteConnectOptions::from_str(url)
         .map_err(|error| address.refused(&error))?
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
@@ -259,10 +255,13 @@ fn sqlite_pool(
         .synchronous(SqliteSynchronous::Normal)
         .busy_timeout(config.answer_within)
         .disable_statement_logging();
-    if let Some(bytes) = config.most_bytes {
-        options = options.pragma("max_page_count", (bytes / PAGE).max(1).to_string());
-    }
-    Ok(pool_options(config, config.connections).connect_lazy_with(options))
+    let pool = pool_options::<sqlx::Sqlite>(config, config.connections)
+        // SQLite ends a transaction by itself when the disk is full. sqlx then has nothing to roll back, takes the
+        // transaction for open, and would refuse to begin another on this connection for ever.
+        .before_acquire(|connection, _| {
+            Box::pin(async move { Ok(!connection.is_in_transaction()) })
+        });
+    Ok(pool.connect_lazy_with(options))
 }
 
 fn postgres_pool(

@@ -1,15 +1,13 @@
 //! From bytes to a tree.
 
 mod builder;
+mod recovery;
 mod wording;
-
-use saphyr_parser::Parser;
 
 use super::Node;
 use super::environment::{self, Environment};
 use super::position::{Positions, Span};
 use super::problem::{Problem, Problems, Severity, Spot};
-use builder::Builder;
 
 /// The largest document, in bytes: 10,000 rules take about 3 MB.
 pub const LONGEST: usize = 16 << 20;
@@ -92,11 +90,11 @@ fn tree(text: &str) -> Document {
             problems,
         };
     }
-    let positions = Positions::of(text);
-    let mut builder = Builder::new(&positions);
-    let mut parser = Parser::new_from_str(text);
-    let finished = builder.run(text, &mut parser);
-    builder.document(finished)
+    let reading = recovery::read(text);
+    match reading.broken {
+        Some(_) => recovery::recover(text, reading),
+        None => reading.document,
+    }
 }
 
 #[cfg(test)]

@@ -121,6 +121,11 @@ impl Problems {
         }
     }
 
+    /// The one that was added last.
+    pub(crate) fn last(&self) -> Option<&Problem> {
+        self.list.last()
+    }
+
     /// Whether there is an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {

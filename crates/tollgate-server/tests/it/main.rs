@@ -47,4 +47,5 @@ mod service;
 mod service_openapi;
 mod service_rls;
 mod serving;
+mod small_disk;
 mod told;

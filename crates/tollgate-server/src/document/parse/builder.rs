@@ -32,6 +32,8 @@ pub(super) struct Builder<'a> {
     root: Option<Node>,
     documents: usize,
     problems: Problems,
+    /// Where the text stops being YAML.
+    pub(super) broken_at: Option<Span>,
 }
 
 impl<'a> Builder<'a> {
@@ -42,6 +44,7 @@ impl<'a> Builder<'a> {
             root: None,
             documents: 0,
             problems: Problems::default(),
+            broken_at: None,
         }
     }
 
@@ -59,7 +62,7 @@ impl<'a> Builder<'a> {
             let (event, marks) = match event {
                 Ok(event) => event,
                 Err(error) => {
-                    self.broken(text, &error);
+                    self.broken_at = Some(self.broken(text, &error));
                     return false;
                 }
             };

@@ -147,3 +147,69 @@ fn the_number_of_values_is_bounded() {
     let many = format!("[{}]", "a,".repeat(1_100_000));
     assert!(problems(&many).contains("too many keys and values"));
 }
+
+#[test]
+fn what_is_wrong_behind_a_break_is_told_as_well() {
+    for (text, expected) in [
+        // An item of a list: the others keep their numbers.
+        (
+            "rules:\n  - a: b: c\n  - d: &x 1\n  - e: [1, 2\n  - f: *y\nlast: !t 1\n",
+            "line 2, column 9: rules[0]: a second \":\" in this line\n\
+             line 3, column 8: rules[1].d: anchors (&name)\n\
+             line 5, column 6: rules[2].e[1]: this \":\" cannot stand\n\
+             line 5, column 8: rules[3].f: \"*\" begins an alias\n\
+             line 6, column 7: last: tags (!name)",
+        ),
+        // A section that is no list.
+        (
+            "redis:\n  url: \"open\n  more: 1\nrules: &x 1\n",
+            "line 2, column 8: redis.url: the quote that is opened here is never closed\n\
+             line 4, column 8: rules: anchors (&name)",
+        ),
+        // The last one, and nothing behind it.
+        (
+            "a: &x 1\nb: c: d\n",
+            "line 1, column 4: a: anchors (&name)\nline 2, column 5: a second",
+        ),
+    ] {
+        let said = problems(text);
+        let short = |line: &str, expected: &str| {
+            line.chars()
+                .take(expected.chars().count())
+                .collect::<String>()
+        };
+        let lines: Vec<String> = said
+            .lines()
+            .zip(expected.lines())
+            .map(|(line, expected)| short(line, expected))
+            .collect();
+        assert_eq!(lines.join("\n"), expected, "{text:?} said:\n{said}");
+        assert_eq!(said.lines().count(), expected.lines().count(), "{said}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_on_is_told_once() {
+    for text in ["{ \"a\": [1, }\n", "- a: b: c\n- d\n", "\"a: 1\nb: c\n"] {
+        let document = parse(text, &none);
+        assert_eq!(
+            document.problems.errors(),
+            1,
+            "{text:?} said: {}",
+            document.problems
+        );
+        assert_eq!(document.root, None);
+    }
+}
+
+#[test]
+fn a_broken_block_is_unknown_and_nobody_misses_what_it_lacks() {
+    let root = parse("a: b: c\nlist:\n  - 1\n  - x: y: z\n", &none)
+        .root
+        .unwrap();
+    assert_eq!(root.get("a").unwrap().value, Value::Unknown);
+    let Value::List(items) = &root.get("list").unwrap().value else {
+        panic!("no list");
+    };
+    assert_eq!(items[1].value, Value::Unknown);
+}

@@ -2,11 +2,12 @@
 
 use saphyr_parser::ScanError;
 
+use super::Span;
 use super::builder::Builder;
 
 impl Builder<'_> {
-    /// The text is not YAML from here on.
-    pub(super) fn broken(&mut self, text: &str, error: &ScanError) {
+    /// The text is not YAML from the place on that this returns.
+    pub(super) fn broken(&mut self, text: &str, error: &ScanError) -> Span {
         let from = error.marker().index();
         let at = self.positions.between_chars(from, from + 1);
         // The parser notices it at the line itself, or stops at the one before.
@@ -27,7 +28,7 @@ impl Builder<'_> {
             let at = self.positions.at_byte(before + tab);
             self.error(at, "a tab in the indentation; YAML knows only spaces there")
                 .help("replace it by spaces");
-            return;
+            return at;
         }
         let before = text.get(..at.start).unwrap_or_default();
         let after = text.get(at.start..).unwrap_or_default();
@@ -38,7 +39,7 @@ impl Builder<'_> {
             };
             self.error(at, format!("{what} needs quotes within {{ }} and [ ]"))
                 .help(format!("put the whole value in quotes, as in {quoted}"));
-            return;
+            return at;
         }
         if error.info().contains("mapping values are not allowed") && is_key_without_a_blank(before)
         {
@@ -47,13 +48,14 @@ impl Builder<'_> {
                 "the line before is no key and value: a blank is missing behind its \":\"",
             )
             .help("write it as in id: client");
-            return;
+            return at;
         }
         let (message, help) = explained(error.info());
         let problem = self.error(at, message);
         if let Some(help) = help {
             problem.help(help);
         }
+        at
     }
 }
 
