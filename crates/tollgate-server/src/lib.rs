@@ -16,6 +16,7 @@ pub mod document;
 pub mod door;
 mod explanation;
 pub mod gateway;
+mod lanes;
 pub mod listen;
 pub mod live;
 pub mod log;

@@ -19,6 +19,8 @@ pub(super) struct Backlog {
     pub(super) rows: u64,
     pub(super) lost: u64,
     pub(super) failures: u64,
+    /// Folds that became one with another lane's.
+    pub(super) merged: u64,
 }
 
 impl Backlog {

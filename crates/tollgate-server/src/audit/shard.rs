@@ -1,9 +1,11 @@
-//! A part of what is held in memory: the folds of the current second and the one before, behind one lock.
+//! What the threads of one lane noted: the folds of the current second and the one before, behind one lock.
 //!
-//! Nothing here takes longer than a look into a map: rows are made before, and full seconds are handed over whole.
+//! Nothing here takes longer than a look into a map: rows are made before, and full seconds are handed over whole. A
+//! bucket that several threads denied for has a fold in each of their lanes; they become one when they are collected.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::database::ViolationRow;
 
@@ -39,13 +41,52 @@ pub(super) enum Noted {
     New,
 }
 
+/// How many folds there may be in all shards together.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    most: usize,
+    taken: AtomicUsize,
+}
+
+impl Room {
+    pub(super) fn for_at_most(most: usize) -> Self {
+        Self {
+            most,
+            taken: AtomicUsize::new(0),
+        }
+    }
+
+    fn is_left(&self) -> bool {
+        self.taken.load(Relaxed) < self.most
+    }
+
+    fn take(&self) -> bool {
+        // Looked at first: who finds it full leaves the memory alone that others look at.
+        if !self.is_left() {
+            return false;
+        }
+        let is_ours = self.taken.fetch_add(1, Relaxed) < self.most;
+        if !is_ours {
+            self.give_back(1);
+        }
+        is_ours
+    }
+
+    fn give_back(&self, folds: usize) {
+        self.taken.fetch_sub(folds, Relaxed);
+    }
+
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(Relaxed).min(self.most)
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Shard {
     /// Even seconds and odd ones, so that threads that are a moment apart do not undo each other's.
     slots: [Slot; 2],
     /// Seconds that gave way to later ones before anybody took them.
     sealed: Vec<Folds>,
-    held: usize,
     closed: bool,
     pub(super) noted: u64,
     pub(super) folded: u64,
@@ -59,15 +100,15 @@ struct Slot {
 }
 
 impl Shard {
-    /// Adds to a fold that is there. `most` is how many there may be.
-    pub(super) fn count(&mut self, second: i64, identity: u64, most: usize) -> Noted {
+    /// Adds to a fold that is there.
+    pub(super) fn count(&mut self, second: i64, identity: u64, room: &Room) -> Noted {
         if let Some(row) = self.slot(second).folds.get_mut(&identity) {
             row.count = row.count.saturating_add(1);
             self.noted += 1;
             self.folded += 1;
             return Noted::Done;
         }
-        if self.held >= most || self.closed {
+        if self.closed || !room.is_left() {
             self.noted += 1;
             self.lost += 1;
             return Noted::Done;
@@ -81,17 +122,20 @@ impl Shard {
         second: i64,
         identity: u64,
         row: Box<ViolationRow>,
-        most: usize,
+        room: &Room,
     ) {
-        if self.count(second, identity, most) == Noted::New {
-            self.slot(second).folds.insert(identity, row);
-            self.held += 1;
-            self.noted += 1;
+        if self.count(second, identity, room) == Noted::Done {
+            return;
+        }
+        self.noted += 1;
+        match room.take() {
+            true => drop(self.slot(second).folds.insert(identity, row)),
+            false => self.lost += 1,
         }
     }
 
     /// Hands over the seconds that are over.
-    pub(super) fn take_over(&mut self, now_us: i64) -> Vec<Folds> {
+    pub(super) fn take_over(&mut self, now_us: i64, room: &Room) -> Vec<Folds> {
         let current = (now_us - GRACE_US).div_euclid(SECOND_US);
         // A clock that was set back leaves seconds that seem to be still to come.
         let is_over = |slot: &Slot| slot.second < current || slot.second > current + 2;
@@ -99,12 +143,12 @@ impl Shard {
         for slot in self.slots.iter_mut().filter(|slot| is_over(slot)) {
             taken.push(std::mem::take(&mut slot.folds));
         }
-        self.let_go(&taken);
+        room.give_back(taken.iter().map(HashMap::len).sum());
         taken
     }
 
     /// Hands over everything and takes nothing more.
-    pub(super) fn take_all(&mut self) -> Vec<Folds> {
+    pub(super) fn take_all(&mut self, room: &Room) -> Vec<Folds> {
         self.closed = true;
         let mut taken = std::mem::take(&mut self.sealed);
         taken.extend(
@@ -112,17 +156,8 @@ impl Shard {
                 .iter_mut()
                 .map(|slot| std::mem::take(&mut slot.folds)),
         );
-        self.let_go(&taken);
+        room.give_back(taken.iter().map(HashMap::len).sum());
         taken
-    }
-
-    pub(super) fn held(&self) -> usize {
-        self.held
-    }
-
-    fn let_go(&mut self, taken: &[Folds]) {
-        let folds: usize = taken.iter().map(HashMap::len).sum();
-        self.held -= folds;
     }
 
     fn slot(&mut self, second: i64) -> &mut Slot {
@@ -146,18 +181,16 @@ impl Shard {
 mod tests {
     use super::*;
 
-    const MOST: usize = 10;
-
-    fn note(shard: &mut Shard, second: i64, bucket: u64) {
+    fn note(shard: &mut Shard, second: i64, bucket: u64, room: &Room) {
         // As the trail makes them: the second is part of the identity.
         let identity = bucket * 1_000_003 + second.unsigned_abs();
-        if shard.count(second, identity, MOST) == Noted::New {
+        if shard.count(second, identity, room) == Noted::New {
             let row = ViolationRow {
                 count: 1,
                 at_us: second * SECOND_US,
                 ..ViolationRow::default()
             };
-            shard.insert(second, identity, Box::new(row), MOST);
+            shard.insert(second, identity, Box::new(row), room);
         }
     }
 
@@ -168,42 +201,54 @@ mod tests {
 
     #[test]
     fn a_second_is_handed_over_when_it_is_over_and_no_sooner() {
-        let mut shard = Shard::default();
+        let (mut shard, room) = (Shard::default(), Room::for_at_most(10));
         for _ in 0..5 {
-            note(&mut shard, 100, 1);
+            note(&mut shard, 100, 1, &room);
         }
-        assert_eq!(counts(&shard.take_over(100 * SECOND_US + 900_000)), 0);
-        assert_eq!(counts(&shard.take_over(101 * SECOND_US + 200_000)), 0);
-        note(&mut shard, 100, 1);
-        note(&mut shard, 101, 1);
-        assert_eq!(counts(&shard.take_over(101 * SECOND_US + 300_000)), 6);
-        assert_eq!(counts(&shard.take_over(102 * SECOND_US + 300_000)), 1);
-        assert_eq!(shard.held(), 0);
+        assert_eq!(
+            counts(&shard.take_over(100 * SECOND_US + 900_000, &room)),
+            0
+        );
+        assert_eq!(
+            counts(&shard.take_over(101 * SECOND_US + 200_000, &room)),
+            0
+        );
+        note(&mut shard, 100, 1, &room);
+        note(&mut shard, 101, 1, &room);
+        assert_eq!(
+            counts(&shard.take_over(101 * SECOND_US + 300_000, &room)),
+            6
+        );
+        assert_eq!(
+            counts(&shard.take_over(102 * SECOND_US + 300_000, &room)),
+            1
+        );
+        assert_eq!(room.taken(), 0);
     }
 
     #[test]
     fn what_nobody_takes_is_bounded_and_the_rest_is_counted_as_lost() {
-        let mut shard = Shard::default();
+        let (mut shard, room) = (Shard::default(), Room::for_at_most(10));
         for second in 0..100 {
             for bucket in 0..3 {
-                note(&mut shard, second, bucket);
+                note(&mut shard, second, bucket, &room);
             }
         }
-        assert_eq!(shard.held(), MOST);
+        assert_eq!(room.taken(), 10);
         assert_eq!((shard.noted, shard.lost), (300, 290));
-        assert_eq!(counts(&shard.take_all()), 10);
-        note(&mut shard, 200, 1);
-        assert_eq!((shard.noted, shard.lost, shard.held()), (301, 291, 0));
+        assert_eq!(counts(&shard.take_all(&room)), 10);
+        note(&mut shard, 200, 1, &room);
+        assert_eq!((shard.noted, shard.lost, room.taken()), (301, 291, 0));
     }
 
     #[test]
     fn clocks_that_jump_lose_nothing() {
-        let mut shard = Shard::default();
+        let (mut shard, room) = (Shard::default(), Room::for_at_most(10));
         for second in [1_000, 5, 1_001, 999, 1_000, 6] {
-            note(&mut shard, second, 7);
+            note(&mut shard, second, 7, &room);
         }
         assert_eq!(
-            counts(&shard.take_over(7 * SECOND_US)),
+            counts(&shard.take_over(7 * SECOND_US, &room)),
             6,
             "what seems to be in the future goes"
         );

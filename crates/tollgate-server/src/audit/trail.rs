@@ -1,5 +1,6 @@
 //! The trail itself: where violations are noted, and how it starts and ends.
 
+use std::collections::hash_map::Entry;
 use std::hash::RandomState;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,9 +11,10 @@ use tokio::task::JoinHandle;
 
 use super::backlog::Backlog;
 use super::fold::Violation;
-use super::shard::{Noted, Shard};
+use super::shard::{Folds, Noted, Room, Shard};
 use super::writer;
-use crate::database::Database;
+use crate::database::{Database, ViolationRow};
+use crate::lanes::Lanes;
 
 /// How much to hold, how often to write, how long to keep.
 #[derive(Clone, Debug)]
@@ -82,16 +84,14 @@ pub struct Trail {
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-const SHARDS: usize = 16;
-
 pub(super) struct Shared {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: Lanes<Mutex<Shard>, 16>,
+    room: Room,
     hasher: RandomState,
     pub(super) backlog: Mutex<Backlog>,
     /// Something was put into the backlog.
     pub(super) arrived: Notify,
     pub(super) config: TrailConfig,
-    most_per_shard: usize,
 }
 
 impl Trail {
@@ -116,11 +116,11 @@ impl Trail {
         write: impl FnOnce(Arc<Shared>, watch::Receiver<bool>) -> JoinHandle<()>,
     ) -> Self {
         let shared = Arc::new(Shared {
-            shards: Default::default(),
+            shards: Lanes::default(),
+            room: Room::for_at_most(config.most_folds),
             hasher: RandomState::new(),
             backlog: Mutex::default(),
             arrived: Notify::new(),
-            most_per_shard: config.most_folds.div_ceil(SHARDS),
             config,
         });
         let (ending, ended) = watch::channel(false);
@@ -136,17 +136,17 @@ impl Trail {
     pub fn note(&self, violation: &Violation<'_>) {
         let Shared {
             shards,
+            room,
             hasher,
-            most_per_shard,
             ..
         } = &*self.shared;
         let second = violation.at_us().div_euclid(1_000_000);
         let identity = violation.identity(second, hasher);
-        let shard = &shards[usize::from(identity.to_le_bytes()[4]) % SHARDS];
-        if shard.lock().count(second, identity, *most_per_shard) == Noted::New {
+        let shard = shards.mine();
+        if shard.lock().count(second, identity, room) == Noted::New {
             // Made while nobody waits for us.
             let row = Box::new(violation.row());
-            shard.lock().insert(second, identity, row, *most_per_shard);
+            shard.lock().insert(second, identity, row, room);
         }
     }
 
@@ -168,15 +168,16 @@ impl Trail {
                 lost: backlog.lost,
                 backlog: backlog.len(),
                 failures: backlog.failures,
+                folded: backlog.merged,
                 ..TrailStats::default()
             }
         };
-        for shard in &self.shared.shards {
+        stats.held = self.shared.room.taken();
+        for shard in self.shared.shards.all() {
             let shard = shard.lock();
             stats.noted += shard.noted;
             stats.folded += shard.folded;
             stats.lost += shard.lost;
-            stats.held += shard.held();
         }
         stats
     }
@@ -211,7 +212,7 @@ impl Shared {
     /// How many are lost so far, wherever.
     pub(super) fn lost(&self) -> u64 {
         let late = self.backlog.lock().lost;
-        let early: u64 = self.shards.iter().map(|shard| shard.lock().lost).sum();
+        let early: u64 = self.shards.all().map(|shard| shard.lock().lost).sum();
         late + early
     }
 
@@ -221,29 +222,45 @@ impl Shared {
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
         let now_us = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
-        self.gather(|shard| shard.take_over(now_us));
+        self.gather(|shard| shard.take_over(now_us, &self.room));
     }
 
     /// Moves everything into the backlog; what is noted from now on is lost.
     pub(super) fn collect_all(&self) {
-        self.gather(Shard::take_all);
+        self.gather(|shard| shard.take_all(&self.room));
     }
 
-    fn gather(&self, take: impl Fn(&mut Shard) -> Vec<super::shard::Folds>) {
-        for shard in &self.shards {
+    fn gather(&self, take: impl Fn(&mut Shard) -> Vec<Folds>) {
+        let (mut all, mut merged) = (Folds::default(), 0);
+        for shard in self.shards.all() {
             let taken = take(&mut shard.lock());
-            let mut backlog = self.backlog.lock();
-            for row in taken
-                .into_iter()
-                .flat_map(std::collections::HashMap::into_values)
-            {
-                backlog.accept(*row, &self.config.scope, self.config.most_backlog);
+            for (identity, row) in taken.into_iter().flatten() {
+                match all.entry(identity) {
+                    Entry::Occupied(mut fold) => {
+                        merge(fold.get_mut(), row);
+                        merged += 1;
+                    }
+                    Entry::Vacant(new) => drop(new.insert(row)),
+                }
             }
         }
-        if self.backlog.lock().len() > 0 {
+        let mut backlog = self.backlog.lock();
+        backlog.merged += merged;
+        for row in all.into_values() {
+            backlog.accept(*row, &self.config.scope, self.config.most_backlog);
+        }
+        if backlog.len() > 0 {
             self.arrived.notify_one();
         }
     }
+}
+
+/// Makes one fold of two of the same bucket and second: the one that came first, with the counts of both.
+fn merge(fold: &mut Box<ViolationRow>, mut other: Box<ViolationRow>) {
+    if other.at_us < fold.at_us {
+        std::mem::swap(fold, &mut other);
+    }
+    fold.count = fold.count.saturating_add(other.count);
 }
 
 impl std::fmt::Debug for Shared {

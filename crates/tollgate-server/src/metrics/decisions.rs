@@ -6,13 +6,14 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tollgate::{Decision, Name, Source, Verdict};
 
 use crate::database::MOST_RULES;
+use crate::lanes::Lanes;
 
 /// What is counted of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +41,6 @@ pub(super) const OUTCOMES: [(Counted, &str); 5] = [
 /// Under which rule those are counted for which there is no room.
 pub(super) const OTHER: &str = "other rules";
 
-/// How many threads have lines of their own; more share them.
-const LINES: usize = 8;
-
 /// Decisions, by rule and outcome.
 #[derive(Debug, Default)]
 pub struct Decisions {
@@ -59,12 +57,7 @@ type Rules = HashMap<Name, Arc<RuleCounts>, BuildHasherDefault<AddressHasher>>;
 
 /// One rule's counts.
 #[derive(Debug, Default)]
-pub(super) struct RuleCounts([Line; LINES]);
-
-/// As long as what processors pass to each other.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Line([AtomicU64; 8]);
+pub(super) struct RuleCounts(Lanes<[AtomicU64; 8], 8>);
 
 impl Decisions {
     pub(crate) fn count(&self, decision: &Decision) {
@@ -149,14 +142,12 @@ impl Decisions {
 
 impl RuleCounts {
     fn add(&self, counted: Counted) {
-        self.0[line()].0[counted as usize].fetch_add(1, Relaxed);
+        self.0.mine()[counted as usize].fetch_add(1, Relaxed);
     }
 
     pub(super) fn get(&self, counted: Counted) -> u64 {
-        let lines = self.0.iter();
-        lines
-            .map(|line| line.0[counted as usize].load(Relaxed))
-            .sum()
+        let lanes = self.0.all();
+        lanes.map(|lane| lane[counted as usize].load(Relaxed)).sum()
     }
 }
 
@@ -168,16 +159,6 @@ fn outcome(decision: &Decision) -> Counted {
         (Verdict::Deny { .. }, _) => Counted::Denied,
         (Verdict::NeverFits, _) => Counted::NeverFits,
     }
-}
-
-/// Which line is this thread's.
-fn line() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static LINE: usize = NEXT.fetch_add(1, Relaxed) % LINES;
-    }
-    // While a thread ends, any will do.
-    LINE.try_with(|line| *line).unwrap_or_default()
 }
 
 /// For names, which hash as where they lie.
