@@ -14,6 +14,7 @@ use crate::small_disk::SmallDisk;
 on_both!(
     violations_of_one_bucket_in_one_second_are_one_row,
     a_million_from_many_threads_are_all_accounted_for,
+    what_many_threads_note_of_one_bucket_is_one_row,
     odd_text_is_stored_escaped_and_bounded,
     questions_find_what_they_ask_for,
     what_is_older_than_the_retention_goes_and_nothing_else,
@@ -154,6 +155,35 @@ async fn a_million_from_many_threads_are_all_accounted_for(place: Place) {
     let stats = trail.close(PATIENCE).await;
     assert_eq!(stats.noted, 1_000_000);
     assert!(stats.written > 0 && stats.lost > 0, "{stats:?}");
+    assert_adds_up(stats, &database).await;
+}
+
+async fn what_many_threads_note_of_one_bucket_is_one_row(place: Place) {
+    let database = place.open().await;
+    // Collected at the end and no sooner.
+    let patient = TrailConfig {
+        collect_every: Duration::from_secs(3_600),
+        ..config()
+    };
+    let trail = Trail::start(database.clone(), patient);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for us in 0..1_000 {
+                    let at = moment(1) + Duration::from_micros(us);
+                    trail.note(&violation(&[("client", "a")], at));
+                }
+            });
+        }
+    });
+    let stats = trail.close(PATIENCE).await;
+    let rows = database
+        .violations(&ViolationFilter::default())
+        .await
+        .unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(rows[0].count, 8_000);
+    assert_eq!(stats.folded, 7_999, "{stats:?}");
     assert_adds_up(stats, &database).await;
 }
 
