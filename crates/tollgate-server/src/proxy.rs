@@ -18,6 +18,7 @@ mod link;
 mod metrics;
 mod patience;
 mod pool;
+mod seen;
 mod server;
 mod stream;
 mod tls;

@@ -162,7 +162,10 @@ impl Answers {
             (_, None) => problem(denial.status(), denial.problem_json()),
         };
         self.add(denial.decision(), response.headers_mut());
-        if let Some(wait) = denial.retry_after() {
+        // Mostly said already, with what the decision says.
+        if let Some(wait) = denial.retry_after()
+            && denial.decision().retry_after() != Some(wait)
+        {
             retry::add(wait, denial.decision().at(), response.headers_mut());
         }
         without_body_for(dialect, response)
@@ -213,6 +216,8 @@ impl fmt::Debug for Answers {
 fn problem(status: StatusCode, body: String) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(body));
     *response.status_mut() = status;
+    // Room for all that will be said, so that nothing is moved when it is.
+    *response.headers_mut() = HeaderMap::with_capacity(12);
     let kind = HeaderValue::from_static(PROBLEM_JSON);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response

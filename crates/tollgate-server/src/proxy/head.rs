@@ -12,6 +12,7 @@ use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
+use super::seen::Seen;
 use super::server::Server;
 use super::upload::Upload;
 
@@ -49,12 +50,16 @@ pub(super) struct Asker {
 pub(super) fn forward(parts: &mut Parts, asker: Asker) -> bool {
     let host = host(parts);
     let headers = &mut parts.headers;
-    let is_websocket =
-        asker.may_upgrade && asks_for_websocket(parts.version, &parts.method, headers);
-    let wants_trailers = te_has_trailers(headers);
-    remove_hop_by_hop(headers);
+    let seen = Seen::in_all(headers);
+    let is_websocket = asker.may_upgrade
+        && seen.has(Seen::UPGRADE)
+        && asks_for_websocket(parts.version, &parts.method, headers);
+    let wants_trailers = seen.has(Seen::TE) && te_has_trailers(headers);
+    remove_seen_hop_by_hop(headers, seen);
     // Who waits for a word before it sends the body gets it from us, when the body is asked for.
-    headers.remove(EXPECT);
+    if seen.has(Seen::EXPECT) {
+        headers.remove(EXPECT);
+    }
     if is_websocket {
         add_upgrade(headers);
     }
@@ -64,7 +69,7 @@ pub(super) fn forward(parts: &mut Parts, asker: Asker) -> bool {
     if parts.version == Version::HTTP_2 {
         join_cookies(headers);
     }
-    tell_of(headers, asker, host.as_ref(), parts.version);
+    tell_of(headers, seen, asker, host.as_ref(), parts.version);
     match host {
         // One of them, whatever came: the rules have seen no other.
         Some(host) => {
@@ -103,8 +108,7 @@ fn asks_for_websocket(version: Version, method: &Method, headers: &HeaderMap) ->
 }
 
 fn te_has_trailers(headers: &HeaderMap) -> bool {
-    headers.contains_key(TE)
-        && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"))
+    tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"))
 }
 
 /// The parts of a list that can be read.
@@ -116,8 +120,14 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
 
 /// Removes what is meant for the next hop alone, and what `Connection` names.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
+    remove_seen_hop_by_hop(headers, Seen::in_all(headers));
+}
+
+fn remove_seen_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
+    if seen.has(Seen::CONNECTION) {
         let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
+            // The usual words, which go anyway or name no field.
+            .filter(|word| !["keep-alive", "close"].contains(word))
             .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
             // Nobody may have us drop what tells where a message goes, or where it ends.
             .filter(|name| ![HOST, CONTENT_LENGTH, CONNECTION].contains(name))
@@ -127,19 +137,21 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
         }
         headers.remove(CONNECTION);
     }
-    if headers.remove(TRANSFER_ENCODING).is_some() {
+    if seen.has(Seen::TRANSFER_ENCODING) && headers.remove(TRANSFER_ENCODING).is_some() {
         // Of the two, only one can be true, and it is not this one.
         headers.remove(CONTENT_LENGTH);
     }
-    for name in [
-        KEEP_ALIVE,
-        PROXY_CONNECTION,
-        PROXY_AUTHENTICATE,
-        PROXY_AUTHORIZATION,
-        TE,
-        UPGRADE,
-    ] {
-        headers.remove(name);
+    if seen.has(Seen::TE | Seen::UPGRADE | Seen::HOP) {
+        for name in [
+            KEEP_ALIVE,
+            PROXY_CONNECTION,
+            PROXY_AUTHENTICATE,
+            PROXY_AUTHORIZATION,
+            TE,
+            UPGRADE,
+        ] {
+            headers.remove(name);
+        }
     }
 }
 
@@ -166,21 +178,27 @@ fn join_cookies(headers: &mut HeaderMap) {
 }
 
 /// Says who asked: always for whom we ask, and what a stranger says of the rest is not passed on.
-fn tell_of(headers: &mut HeaderMap, asker: Asker, host: Option<&HeaderValue>, version: Version) {
+fn tell_of(
+    headers: &mut HeaderMap,
+    seen: Seen,
+    asker: Asker,
+    host: Option<&HeaderValue>,
+    version: Version,
+) {
     if let Some(peer) = asker.peer {
-        let chain = headers.get_all(X_FORWARDED_FOR).iter();
-        let mut chain = chain.fold(Vec::new(), |mut chain, line| {
-            chain.extend_from_slice(line.as_bytes());
-            chain.extend_from_slice(b", ");
-            chain
-        });
-        // Into a vector, which takes everything.
-        let _ = std::io::Write::write_fmt(&mut chain, format_args!("{}", peer.to_canonical()));
+        let mut chain = Vec::new();
+        if seen.has(Seen::FORWARDED_FOR) {
+            for line in headers.get_all(X_FORWARDED_FOR) {
+                chain.extend_from_slice(line.as_bytes());
+                chain.extend_from_slice(b", ");
+            }
+        }
+        push_address(peer.to_canonical(), &mut chain);
         if let Ok(chain) = HeaderValue::try_from(chain) {
             headers.insert(X_FORWARDED_FOR, chain);
         }
     }
-    if !asker.is_trusted {
+    if !asker.is_trusted && seen.has(Seen::CLAIM) {
         for claim in CLAIMS {
             headers.remove(claim);
         }
@@ -204,6 +222,23 @@ fn tell_of(headers: &mut HeaderMap, asker: Asker, host: Option<&HeaderValue>, ve
         _ => "1.1 tollgate",
     };
     headers.append(VIA, HeaderValue::from_static(via));
+}
+
+/// By hand for the usual ones, as this is done for every request.
+fn push_address(address: IpAddr, text: &mut Vec<u8>) {
+    match address {
+        IpAddr::V4(v4) => {
+            let mut digits = itoa::Buffer::new();
+            for (nth, octet) in v4.octets().into_iter().enumerate() {
+                if nth > 0 {
+                    text.push(b'.');
+                }
+                text.extend_from_slice(digits.format(octet).as_bytes());
+            }
+        }
+        // Into a vector, which takes everything.
+        IpAddr::V6(_) => drop(std::io::Write::write_fmt(text, format_args!("{address}"))),
+    }
 }
 
 pub(super) fn set_host(request: &mut Request<Upload>, host: &HeaderValue) {

@@ -67,6 +67,20 @@ fn start(kind: &str, title: &str, status: u16, detail: &str) -> String {
 
 fn push_text(text: &str, body: &mut String) {
     body.push('"');
+    match needs_escapes(text) {
+        false => body.push_str(text),
+        true => push_escaped(text, body),
+    }
+    body.push('"');
+}
+
+/// Looks at all bytes, without a way out: that way many are looked at in one step.
+fn needs_escapes(text: &str) -> bool {
+    let is_odd = |byte: u8| !(b' '..=b'~').contains(&byte) || byte == b'"' || byte == b'\\';
+    text.bytes().fold(false, |odd, byte| odd | is_odd(byte))
+}
+
+fn push_escaped(text: &str, body: &mut String) {
     for c in text.chars() {
         match c {
             '"' | '\\' => body.extend(['\\', c]),
@@ -76,5 +90,4 @@ fn push_text(text: &str, body: &mut String) {
             c => body.push(c),
         }
     }
-    body.push('"');
 }

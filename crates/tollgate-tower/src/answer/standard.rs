@@ -1,7 +1,5 @@
 //! `RateLimit-Policy` and `RateLimit` of the IETF's draft: structured fields, lists of strings with parameters.
 
-use std::fmt::Write as _;
-
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate::{Decision, Tier};
 
@@ -38,28 +36,28 @@ pub(super) fn add_shadows(decision: &Decision, headers: &mut HeaderMap) {
 
 fn add_policy(tier: &Tier, line: &mut String) {
     let window = ceil_seconds(tier.limit().window()).max(1);
-    let capacity = tier.limit().capacity();
-    // Into a string, which takes everything.
-    let _ = write!(
-        line,
-        "{}\"{}\";q={capacity};w={window}",
-        separator(line),
-        name(tier)
-    );
+    add_item(tier, ";q=", tier.limit().capacity(), ";w=", window, line);
 }
 
 fn add_state(tier: &Tier, line: &mut String) {
-    let (remaining, reset) = (tier.remaining(), ceil_seconds(tier.reset_after()));
-    let _ = write!(
-        line,
-        "{}\"{}\";r={remaining};t={reset}",
-        separator(line),
-        name(tier)
-    );
+    let reset = ceil_seconds(tier.reset_after());
+    add_item(tier, ";r=", tier.remaining(), ";t=", reset, line);
 }
 
-fn separator(line: &str) -> &'static str {
-    if line.is_empty() { "" } else { ", " }
+/// Without the machinery of `format!`, which takes most of the time that it takes to answer.
+fn add_item(tier: &Tier, a: &str, first: u64, b: &str, second: u64, line: &mut String) {
+    match line.is_empty() {
+        true => line.reserve(64),
+        false => line.push_str(", "),
+    }
+    let mut digits = itoa::Buffer::new();
+    line.push('"');
+    line.push_str(name(tier));
+    line.push('"');
+    line.push_str(a);
+    line.push_str(digits.format(first));
+    line.push_str(b);
+    line.push_str(digits.format(second));
 }
 
 /// As a line of its own, if the lines that stand there are a list like ours.

@@ -9,7 +9,7 @@ use crate::document::problem::{Problem, Problems};
 use crate::document::{Node, Value};
 
 /// More broken blocks than this are not looked for.
-const MOST_BROKEN: usize = 20;
+const MOST_BROKEN: usize = 10;
 
 /// A longer text is only read once: it is read up to four times for every broken block.
 const LONGEST: usize = 1 << 20;

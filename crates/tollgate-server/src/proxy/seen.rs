@@ -1,0 +1,45 @@
+//! Which fields of a head need care.
+
+use http::{HeaderMap, HeaderName};
+
+/// Which of the fields are there that are not passed on as they are: found in one walk, as most heads have none or one of them, and
+/// to ask for each would be to hash each name.
+#[derive(Clone, Copy)]
+pub(super) struct Seen(u16);
+
+impl Seen {
+    pub(super) const CONNECTION: u16 = 1;
+    pub(super) const TRANSFER_ENCODING: u16 = 1 << 1;
+    pub(super) const TE: u16 = 1 << 2;
+    pub(super) const UPGRADE: u16 = 1 << 3;
+    /// Others that are meant for the next hop alone.
+    pub(super) const HOP: u16 = 1 << 4;
+    pub(super) const EXPECT: u16 = 1 << 5;
+    /// What other proxies say of a caller, but for `X-Forwarded-For`, `-Host` and `-Proto`.
+    pub(super) const CLAIM: u16 = 1 << 6;
+    pub(super) const FORWARDED_FOR: u16 = 1 << 7;
+
+    pub(super) fn in_all(headers: &HeaderMap) -> Self {
+        Self(headers.keys().fold(0, |seen, name| seen | Self::of(name)))
+    }
+
+    fn of(name: &HeaderName) -> u16 {
+        match name.as_str() {
+            "connection" => Self::CONNECTION,
+            "transfer-encoding" => Self::TRANSFER_ENCODING,
+            "te" => Self::TE,
+            "upgrade" => Self::UPGRADE,
+            "keep-alive" | "proxy-connection" | "proxy-authenticate" | "proxy-authorization" => {
+                Self::HOP
+            }
+            "expect" => Self::EXPECT,
+            "forwarded" | "x-forwarded-port" | "x-forwarded-prefix" | "x-real-ip" => Self::CLAIM,
+            "x-forwarded-for" => Self::FORWARDED_FOR,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn has(self, one_of: u16) -> bool {
+        self.0 & one_of != 0
+    }
+}
