@@ -53,7 +53,9 @@ impl OwnRedis {
     fn ask(&self, user: &str, password: &str, words: &[&str]) -> String {
         let mut command = Command::new("redis-cli");
         command.args(["-p", &self.port.to_string(), "--no-auth-warning"]);
-        command.args(["--user", user, "--pass", password]).args(words);
+        command
+            .args(["--user", user, "--pass", password])
+            .args(words);
         let output = command.output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
@@ -108,23 +110,46 @@ fn the_limiters_own_redis_lets_the_program_do_its_work_and_nobody_else() {
     let redis = OwnRedis::start();
     let serving = serving_everything(&redis);
     let statuses: Vec<u16> = (0..3)
-        .map(|_| ask(serving.address("gateway"), "GET", "/", &[]).unwrap().status)
+        .map(|_| {
+            ask(serving.address("gateway"), "GET", "/", &[])
+                .unwrap()
+                .status
+        })
         .collect();
-    assert_eq!(statuses, [502, 502, 429], "counted in Redis; nobody is behind");
+    assert_eq!(
+        statuses,
+        [502, 502, 429],
+        "counted in Redis; nobody is behind"
+    );
     let metrics = serving.get("admin", "/metrics", &[]).body;
     assert!(metrics.contains("source=\"fallback\"} 0"), "{metrics}");
-    assert!(metrics.contains("tollgate_store_call_failures_total 0"), "{metrics}");
+    assert!(
+        metrics.contains("tollgate_store_call_failures_total 0"),
+        "{metrics}"
+    );
     for (user, password) in [("default", ""), ("probe", ""), ("tollgate", "wrong")] {
         let said = redis.ask(user, password, &["GET", "tollgate:x"]);
         let refused = ["NOAUTH", "NOPERM", "WRONGPASS", "AUTH failed"];
-        assert!(refused.iter().any(|word| said.contains(word)), "{user}: {said}");
+        assert!(
+            refused.iter().any(|word| said.contains(word)),
+            "{user}: {said}"
+        );
     }
-    for words in [&["CONFIG", "GET", "*"][..], &["KEYS", "*"], &["FLUSHALL"], &["GET", "other"]] {
+    for words in [
+        &["CONFIG", "GET", "*"][..],
+        &["KEYS", "*"],
+        &["FLUSHALL"],
+        &["GET", "other"],
+    ] {
         let said = redis.ask("tollgate", PASSWORD, words);
         assert!(said.contains("NOPERM"), "{words:?}: {said}");
     }
     let settings = redis.ask("tollgate", PASSWORD, &["INFO", "everything"]);
-    for setting in ["maxmemory_policy:noeviction", "aof_enabled:0", "maxmemory:536870912"] {
+    for setting in [
+        "maxmemory_policy:noeviction",
+        "aof_enabled:0",
+        "maxmemory:536870912",
+    ] {
         assert!(settings.contains(setting), "{setting}");
     }
 }
@@ -157,7 +182,10 @@ fn dashboards_alerts_and_pages_name_metrics_that_exist() {
                 !known.contains(*name) && !histogram
             })
             .collect();
-        assert!(unknown.is_empty(), "{file} names no such metrics: {unknown:?}");
+        assert!(
+            unknown.is_empty(),
+            "{file} names no such metrics: {unknown:?}"
+        );
         used.extend(names);
     }
     assert!(used.len() > 40, "{}", used.len());

@@ -22,8 +22,14 @@ fn the_pictures_are_what_the_program_draws() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let kept = Path::new(ROOT).join("docs/pictures").join(&name);
         let same = std::fs::read(&kept).is_ok_and(|kept| kept == std::fs::read(&path).unwrap());
-        assert!(same, "docs/pictures/{name} is an old one: run `make pictures`");
-        assert!(page.contains(&format!("(pictures/{name})")), "docs/algorithms.md does not show {name}");
+        assert!(
+            same,
+            "docs/pictures/{name} is an old one: run `make pictures`"
+        );
+        assert!(
+            page.contains(&format!("(pictures/{name})")),
+            "docs/algorithms.md does not show {name}"
+        );
         count += 1;
     }
     let kept = std::fs::read_dir(Path::new(ROOT).join("docs/pictures")).unwrap();

@@ -99,7 +99,8 @@ impl Stage {
         std::fs::write(self.folder.path().join("block.yaml"), &block.text).unwrap();
         let output = command.args(["check-config", "block.yaml"]).output();
         let output = output.unwrap();
-        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        let said =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{place}: {said}");
     }
 
@@ -114,7 +115,10 @@ impl Stage {
         command
             .arg("commands.sh")
             .current_dir(folder)
-            .env("PATH", format!("{own}:{ROOT}/target/servers:{path}:/usr/sbin"))
+            .env(
+                "PATH",
+                format!("{own}:{ROOT}/target/servers:{path}:/usr/sbin"),
+            )
             .env("HOME", folder)
             .env("FRONT", front)
             .env_remove("TOLLGATE_DATABASE")
@@ -137,7 +141,9 @@ impl Stage {
             }
         };
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
-        let outputs: String = (1..).map_while(|n| std::fs::read_to_string(folder.join(format!(".output-{n}"))).ok()).collect();
+        let outputs: String = (1..)
+            .map_while(|n| std::fs::read_to_string(folder.join(format!(".output-{n}"))).ok())
+            .collect();
         assert!(
             status.is_some_and(|status| status.success()),
             "{page}, line {}: {status:?}\n{}{outputs}",
@@ -191,7 +197,11 @@ pub(super) fn perform(page: &Page) -> Ran {
             _ => assert!(block.file.is_some(), "{place}: nothing is done with it"),
         }
         if let Some(file) = &block.file {
-            writeln!(commands, "cat >{file} <<'END OF THE FILE'\n{text}END OF THE FILE").unwrap();
+            writeln!(
+                commands,
+                "cat >{file} <<'END OF THE FILE'\n{text}END OF THE FILE"
+            )
+            .unwrap();
         }
     }
     let postgres = commands
@@ -215,7 +225,12 @@ pub(super) fn perform(page: &Page) -> Ran {
 }
 
 /// Commands behind `$ `, and what each has to say.
-fn console(text: &str, commands: &mut String, before: usize, place: &str) -> Vec<(String, String, String)> {
+fn console(
+    text: &str,
+    commands: &mut String,
+    before: usize,
+    place: &str,
+) -> Vec<(String, String, String)> {
     let mut found: Vec<(String, String, String)> = Vec::new();
     for line in text.lines() {
         if let Some(command) = line.strip_prefix("$ ") {
