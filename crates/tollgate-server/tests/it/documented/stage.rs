@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -114,6 +115,7 @@ impl Stage {
         let front = self.port("8080").to_string();
         command
             .arg("commands.sh")
+            .process_group(0)
             .current_dir(folder)
             .env(
                 "PATH",
@@ -131,9 +133,9 @@ impl Stage {
             match child.try_wait().unwrap() {
                 Some(status) => break Some(status),
                 None if Instant::now() > end => {
-                    // Its servers end with it.
-                    let id = child.id().to_string();
-                    let _ = Command::new("kill").arg(id).status();
+                    // With its servers, and whatever it waits for.
+                    let group = format!("-{}", child.id());
+                    let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
                     let _ = child.wait();
                     break None;
                 }
