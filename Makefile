@@ -4,10 +4,11 @@ SHELL := bash
 
 # What building needs beside a Rust toolchain, and what tests and benchmarks need on top: command:package.
 BUILD_NEEDS := cc:gcc
-SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql nginx:nginx caddy:caddy curl:curl python/requests:python3-requests
+SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql nginx:nginx caddy:caddy curl:curl jq:jq psql:postgresql-client python/requests:python3-requests
+DEPLOY_NEEDS := promtool:prometheus systemd-analyze:systemd logrotate:logrotate nginx:nginx
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run simulate test check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway clean
+.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,7 +24,11 @@ simulate: tools ## see five algorithms meet the same traffic: a table, and a cha
 	 done
 	@echo "Try your own: target/release/tollgate simulate --help"
 
-test: needs check ## everything: format, lints, docs and all tests
+pictures: tools ## draw the pictures in docs/pictures anew
+	@cargo build --quiet --package tollgate-server
+	@tools/pictures target/debug/tollgate docs/pictures
+
+test: needs check deploy-check ## everything: format, lints, docs and all tests
 	@echo "== tests"
 ifeq ($(NEXTEST),yes)
 	cargo nextest run --workspace --all-features --no-fail-fast
@@ -46,6 +51,13 @@ check: tools
 	cargo clippy --package tollgate --features redis -- --deny warnings
 	@echo "== docs"
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --all-features --no-deps --document-private-items
+
+deploy-check: tools ## the files in deploy/, as far as that goes without Docker and Kubernetes (seconds)
+	@echo "== deployment files"
+	@tools/need $(DEPLOY_NEEDS)
+	@tools/need-server envoy target/servers
+	@cargo build --quiet --package tollgate-server
+	@tools/deploy-check target/debug/tollgate
 
 needs: programs
 	@tools/need-server redis-6.2 target/servers

@@ -11,6 +11,8 @@
 //! `layer` stands on the other three; `answer` knows neither of the other two.
 
 pub mod answer;
+#[cfg(doctest)]
+mod documentation;
 pub mod identity;
 pub mod layer;
 pub mod policy;

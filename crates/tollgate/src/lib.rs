@@ -37,11 +37,6 @@ pub mod words {
     pub use crate::nearest::nearest;
 }
 
-// The examples in the README are tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
 pub use bucket::{Bucket, Dimension, Part};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Source, Tier, Verdict};

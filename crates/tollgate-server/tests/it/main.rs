@@ -20,6 +20,8 @@ mod csv;
 mod database;
 mod database_commands;
 mod database_watch;
+mod deployed;
+mod documented;
 mod door;
 mod explain;
 mod figures;

@@ -16,18 +16,33 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct PostgresServer {
     process: Child,
     folder: TempDir,
+    /// Where it listens beside its socket file.
+    port: Option<u16>,
 }
 
 impl PostgresServer {
     pub(crate) fn start() -> Self {
+        Self::start_at(None)
+    }
+
+    /// On this port as well, for those who know of no socket file.
+    pub(crate) fn listening(port: u16) -> Self {
+        Self::start_at(Some(port))
+    }
+
+    fn start_at(port: Option<u16>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         run(Command::new("cp")
             .args(["-a", "--reflink=auto"])
             .arg(template())
             .arg(folder.path().join("data")));
         give_away(folder.path());
-        let process = spawn(folder.path());
-        let mut server = Self { process, folder };
+        let process = spawn(folder.path(), port);
+        let mut server = Self {
+            process,
+            folder,
+            port,
+        };
         server.wait_until_it_answers();
         server
     }
@@ -39,7 +54,7 @@ impl PostgresServer {
     }
 
     pub(crate) fn start_again(&mut self) {
-        self.process = spawn(self.folder.path());
+        self.process = spawn(self.folder.path(), self.port);
         self.wait_until_it_answers();
     }
 
@@ -55,6 +70,9 @@ impl PostgresServer {
         let asked = || {
             let mut ask = Command::new(program("pg_isready"));
             ask.args(["--quiet", "--host"]).arg(self.folder.path());
+            if let Some(port) = self.port {
+                ask.args(["--port", &port.to_string()]);
+            }
             ask.status().unwrap().success()
         };
         while !asked() {
@@ -66,7 +84,7 @@ impl PostgresServer {
             // After a crash, it waits for those that the one before left behind to see that it is gone: it ends then,
             // and has to be started once more.
             if self.process.try_wait().unwrap().is_some() {
-                self.process = spawn(self.folder.path());
+                self.process = spawn(self.folder.path(), self.port);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -88,15 +106,20 @@ impl Drop for PostgresServer {
     }
 }
 
-fn spawn(folder: &Path) -> Child {
+fn spawn(folder: &Path, port: Option<u16>) -> Child {
     let log = std::fs::File::options()
         .create(true)
         .append(true)
         .open(folder.join("log"))
         .unwrap();
     let socket = format!("unix_socket_directories={}", folder.display());
+    let at = port.map(|port| format!("port={port}"));
     let mut settings = vec![
-        "listen_addresses=",
+        if at.is_some() {
+            "listen_addresses=127.0.0.1"
+        } else {
+            "listen_addresses="
+        },
         "max_connections=40",
         "shared_buffers=16MB",
     ];
@@ -108,6 +131,7 @@ fn spawn(folder: &Path) -> Child {
         "max_wal_senders=0",
     ]);
     settings.push(&socket);
+    settings.extend(at.as_deref());
     let mut command = as_user(&program("postgres"));
     command.arg("-D").arg(folder.join("data"));
     for setting in settings {

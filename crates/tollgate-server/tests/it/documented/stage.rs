@@ -1,0 +1,299 @@
+//! Where the commands of a page run: a folder of their own, the program on the path, ports that nobody else has.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::page::{Block, Page, ROOT, Step};
+use crate::postgres_server::PostgresServer;
+
+/// The ports that pages speak of.
+const PORTS: [&str; 9] = [
+    "8080", "8081", "8082", "3000", "6379", "5432", "7001", "7002", "7003",
+];
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What a page's commands came to.
+#[derive(Debug, Default)]
+pub(super) struct Ran {
+    pub(super) commands: usize,
+    pub(super) configurations: usize,
+    pub(super) not_run: usize,
+}
+
+struct Stage {
+    folder: TempDir,
+    ports: Vec<(&'static str, u16)>,
+    // Ours as long as they are held.
+    _claims: Vec<File>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let (ours, claims): (Vec<u16>, Vec<File>) = PORTS.iter().map(|_| free_port()).unzip();
+        let stage = Self {
+            folder: tempfile::tempdir().unwrap(),
+            ports: PORTS.into_iter().zip(ours).collect(),
+            _claims: claims,
+        };
+        for folder in ["docs/gateways", "deploy/redis"] {
+            stage.copy(folder);
+        }
+        stage
+    }
+
+    /// Files that pages tell readers to copy, with our ports.
+    fn copy(&self, folder: &str) {
+        let to = self.folder.path().join(folder);
+        std::fs::create_dir_all(&to).unwrap();
+        for entry in std::fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            // A machine that is busy with other tests is slower than one that serves.
+            let text = text.replace("timeout: 0.02s", "timeout: 10s");
+            let text = self.with_our_ports(&text);
+            std::fs::write(to.join(path.file_name().unwrap()), text).unwrap();
+        }
+    }
+
+    fn port(&self, documented: &str) -> u16 {
+        let found = self.ports.iter().find(|(port, _)| *port == documented);
+        found.unwrap().1
+    }
+
+    fn with_our_ports(&self, text: &str) -> String {
+        let digits = |c: char| c.is_ascii_digit();
+        let mut mapped = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(digits) {
+            let (before, from) = rest.split_at(at);
+            mapped.push_str(before);
+            let end = from.find(|c| !digits(c)).unwrap_or(from.len());
+            let (number, after) = from.split_at(end);
+            // A rate such as 3000/s is no port.
+            let alone = before.ends_with(' ') && !after.starts_with(['/', '.', '%']);
+            let ours = self.ports.iter().find(|(port, _)| *port == number);
+            match ours {
+                Some((_, ours)) if before.ends_with([':', '-']) || alone => {
+                    write!(mapped, "{ours}").unwrap();
+                }
+                _ => mapped.push_str(number),
+            }
+            rest = after;
+        }
+        mapped + rest
+    }
+
+    fn check_config(&self, place: &str, block: &Block) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.current_dir(self.folder.path());
+        for variable in block.text.split("${").skip(1) {
+            let name = variable.split(['}', ':']).next().unwrap();
+            command.env(name, format!("the-value-of-{name}"));
+        }
+        std::fs::write(self.folder.path().join("block.yaml"), &block.text).unwrap();
+        let output = command.args(["check-config", "block.yaml"]).output();
+        let output = output.unwrap();
+        let said =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{place}: {said}");
+    }
+
+    fn run(&self, page: &str, script: &str) {
+        let folder = self.folder.path();
+        std::fs::write(folder.join("commands.sh"), script).unwrap();
+        let own = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
+        let path = std::env::var("PATH").unwrap();
+        let own = own.display();
+        let mut command = Command::new("bash");
+        let front = self.port("8080").to_string();
+        command
+            .arg("commands.sh")
+            .process_group(0)
+            .current_dir(folder)
+            .env(
+                "PATH",
+                format!("{own}:{ROOT}/target/servers:{path}:/usr/sbin"),
+            )
+            .env("HOME", folder)
+            .env("FRONT", front)
+            .env_remove("TOLLGATE_DATABASE")
+            .stdin(Stdio::null());
+        let log = File::create(folder.join("output")).unwrap();
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        let mut child = command.spawn().unwrap();
+        let end = Instant::now() + PATIENCE;
+        let status = loop {
+            match child.try_wait().unwrap() {
+                Some(status) => break Some(status),
+                None if Instant::now() > end => {
+                    // With its servers, and whatever it waits for.
+                    let group = format!("-{}", child.id());
+                    let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+                    let _ = child.wait();
+                    break None;
+                }
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let outputs: String = (1..)
+            .map_while(|n| std::fs::read_to_string(folder.join(format!(".output-{n}"))).ok())
+            .collect();
+        assert!(
+            status.is_some_and(|status| status.success()),
+            "{page}, line {}: {status:?}\n{}{outputs}",
+            read(".line").trim(),
+            read("output")
+        );
+    }
+}
+
+/// Runs all of a page, in its order.
+pub(super) fn perform(page: &Page) -> Ran {
+    let stage = Stage::new();
+    let mut ran = Ran::default();
+    let mut script = include_str!("prelude.sh").to_owned();
+    let mut expected = Vec::new();
+    let mut commands = String::new();
+    for step in &page.steps {
+        let block = match step {
+            Step::Before(command) => {
+                writeln!(commands, "{}", stage.with_our_ports(command)).unwrap();
+                continue;
+            }
+            Step::Block(block) => block,
+        };
+        let place = format!("{}:{}", page.name, block.line);
+        let text = stage.with_our_ports(&block.text);
+        if block.not_run.is_some() {
+            ran.not_run += 1;
+            continue;
+        }
+        writeln!(commands, "echo {} >\"$page/.line\"", block.line).unwrap();
+        match block.language.as_str() {
+            "sh" => {
+                commands.push_str(&text);
+                ran.commands += 1;
+            }
+            "console" => {
+                expected.extend(console(&text, &mut commands, expected.len(), &place));
+                ran.commands += 1;
+            }
+            "yaml" => {
+                stage.check_config(&place, block);
+                ran.configurations += 1;
+            }
+            "json" => {
+                let read: Result<serde_json::Value, _> = serde_json::from_str(&text);
+                read.unwrap_or_else(|error| panic!("{place}: {error}"));
+            }
+            // Examples in Rust are doc tests; text is only shown.
+            "rust" | "text" => {}
+            _ => assert!(block.file.is_some(), "{place}: nothing is done with it"),
+        }
+        if let Some(file) = &block.file {
+            writeln!(
+                commands,
+                "cat >{file} <<'END OF THE FILE'\n{text}END OF THE FILE"
+            )
+            .unwrap();
+        }
+    }
+    let postgres = commands
+        .contains(&stage.port("5432").to_string())
+        .then(|| PostgresServer::listening(stage.port("5432")));
+    script.push_str(&commands);
+    stage.run(&page.name, &script);
+    for (nth, (place, command, lines)) in (1..).zip(&expected) {
+        let file = stage.folder.path().join(format!(".output-{nth}"));
+        let said = std::fs::read_to_string(file).unwrap();
+        let said: Vec<&str> = said.lines().map(str::trim_end).collect();
+        let wanted: Vec<&str> = lines.lines().map(str::trim_end).collect();
+        assert!(
+            fits(&wanted, &said),
+            "{place}: `{command}` says something else:\n{}",
+            said.join("\n")
+        );
+    }
+    drop(postgres);
+    ran
+}
+
+/// Commands behind `$ `, and what each has to say.
+fn console(
+    text: &str,
+    commands: &mut String,
+    before: usize,
+    place: &str,
+) -> Vec<(String, String, String)> {
+    let mut found: Vec<(String, String, String)> = Vec::new();
+    for line in text.lines() {
+        if let Some(command) = line.strip_prefix("$ ") {
+            let nth = before + found.len() + 1;
+            writeln!(commands, "{{ {command}\n}} >\"$page/.output-{nth}\" 2>&1").unwrap();
+            found.push((place.to_owned(), command.to_owned(), String::new()));
+        } else {
+            let last = found.last_mut();
+            let (_, _, lines) = last.unwrap_or_else(|| panic!("{place}: begin with `$ `"));
+            lines.push_str(line);
+            lines.push('\n');
+        }
+    }
+    found
+}
+
+/// `…` stands for anything in a line, and alone in a line for any lines.
+fn fits(wanted: &[&str], said: &[&str]) -> bool {
+    match wanted {
+        [] => said.is_empty(),
+        ["…", rest @ ..] => (0..=said.len()).any(|skip| fits(rest, &said[skip..])),
+        [line, rest @ ..] => said
+            .split_first()
+            .is_some_and(|(first, others)| line_fits(line, first) && fits(rest, others)),
+    }
+}
+
+fn line_fits(wanted: &str, said: &str) -> bool {
+    let mut parts = wanted.split('…');
+    let Some(mut rest) = said.strip_prefix(parts.next().unwrap_or_default()) else {
+        return false;
+    };
+    let mut open = false;
+    for part in parts {
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+        open = part.is_empty();
+    }
+    rest.is_empty() || open
+}
+
+/// Below those that the system gives to others, and with room for a cluster's second port.
+/// Several tests choose at a time: what one has chosen it holds a lock on.
+fn free_port() -> (u16, File) {
+    let claims = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ports");
+    std::fs::create_dir_all(&claims).unwrap();
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = 10_000 + listener.local_addr().unwrap().port() % 20_000;
+        let claim = File::create(claims.join(port.to_string())).unwrap();
+        if claim.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return (port, claim);
+        }
+    }
+}
+
+#[test]
+fn a_reader_of_outputs_finds_what_differs() {
+    assert!(fits(&["a…c", "…", "e"], &["abc", "x", "y", "e"]));
+    assert!(fits(&["a…"], &["a, and more"]));
+    assert!(!fits(&["a"], &["ab"]) && !fits(&["a…c"], &["ab"]) && !fits(&["a", "b"], &["a"]));
+}
