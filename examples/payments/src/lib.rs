@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use tollgate_testing::redis_server::RedisServer;
 
-use gateways::Gateways;
+use gateways::{Deciders, Gateways};
 use processor::Processor;
 use tiers::Finding;
 use traffic::{Caller, Sent};
@@ -37,6 +37,8 @@ pub struct Setting {
     pub phase: Duration,
     /// The batch job runs around every multiple of this.
     pub batch_every: Duration,
+    /// How long a gateway waits for Redis.
+    pub deadline: Duration,
     /// How long a gateway leaves a Redis alone that failed.
     pub open_for: Duration,
 }
@@ -77,6 +79,8 @@ pub struct Outcome {
     pub sent: Vec<Sent>,
     /// What the referee found, for each tier of each merchant.
     pub findings: Vec<Finding>,
+    /// Who decided, in each phase.
+    pub deciders: Vec<(Phase, Deciders)>,
     /// When Redis was killed and when it was back, since the start.
     pub away: (Duration, Duration),
 }
@@ -98,6 +102,7 @@ pub fn run(setting: &Setting, mut progress: impl FnMut(Phase)) -> Outcome {
     let gateways = Gateways::start(setting, &redis.url(), processor.address());
 
     let mut sent = Vec::new();
+    let mut deciders = Vec::new();
     let mut away = (Duration::ZERO, Duration::ZERO);
     for phase in Phase::ALL {
         progress(phase);
@@ -118,12 +123,15 @@ pub fn run(setting: &Setting, mut progress: impl FnMut(Phase)) -> Outcome {
             until: Instant::now() + setting.phase,
             batch_every: setting.batch_every,
         };
+        let earlier = gateways.deciders();
         sent.extend(runtime.block_on(traffic::go_on(caller, gateways.addresses())));
+        deciders.push((phase, gateways.deciders().since(earlier)));
     }
     drop(gateways);
     Outcome {
         sent,
         findings: tiers::judge(&processor.admissions()),
+        deciders,
         away,
     }
 }

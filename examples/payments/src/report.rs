@@ -52,6 +52,7 @@ fn write_report(text: &mut String, outcome: &Outcome, setting: &Setting) -> std:
             write_row(text, outcome, merchant.id, merchant.plan, phase)?;
         }
     }
+    write_deciders(text, outcome)?;
     write_enterprise(text, outcome)?;
     write_findings(text, &outcome.findings)?;
     writeln!(text, "\n    {}", summary(outcome))
@@ -84,6 +85,24 @@ fn write_row(
         p99(admitted.iter().map(|sent| sent.took)),
         p99(denied.iter().map(|sent| sent.took)),
     )
+}
+
+fn write_deciders(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
+    writeln!(text, "\n## Who decided\n")?;
+    writeln!(
+        text,
+        "| phase | Redis | a denial of Redis, remembered | a gateway by itself |"
+    )?;
+    writeln!(text, "|---|---|---|---|")?;
+    for (phase, it) in &outcome.deciders {
+        let name = phase.name();
+        writeln!(
+            text,
+            "| {name} | {} | {} | {} |",
+            it.store, it.remembered, it.fallback
+        )?;
+    }
+    Ok(())
 }
 
 fn write_enterprise(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
