@@ -25,7 +25,7 @@ struct Arguments {
     #[arg(long, default_value_t = 50)]
     service_time_ms: u64,
     /// How many requests may wait for a thread; more get 503.
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 4_000)]
     queue: usize,
 }
 

@@ -106,3 +106,78 @@ impl Pool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    const SERVICE_TIME: Duration = Duration::from_millis(50);
+
+    fn pool(workers: usize, queue: usize) -> (Pool, Arc<Journal>) {
+        let journal = Arc::new(Journal::default());
+        let capacity = Capacity {
+            workers,
+            service_time: SERVICE_TIME,
+            queue,
+        };
+        (
+            Pool::start(capacity, Arc::clone(&journal)).unwrap(),
+            journal,
+        )
+    }
+
+    async fn until(is_so: impl Fn() -> bool) {
+        let patience = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < patience, "waited in vain");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn no_more_are_served_at_a_time_than_there_are_workers() {
+        let (pool, journal) = pool(2, 100);
+        let began = Instant::now();
+        let callers: Vec<_> = (0..6)
+            .map(|_| {
+                let pool = pool.clone();
+                tokio::spawn(async move { pool.serve().await })
+            })
+            .collect();
+        for caller in callers {
+            assert_eq!(caller.await.unwrap(), Ok(()));
+        }
+        assert!(began.elapsed() >= 3 * SERVICE_TIME);
+        assert_eq!(journal.counts().arrived, 6);
+        until(|| journal.counts().served == 6).await;
+    }
+
+    #[tokio::test]
+    async fn who_has_gone_is_served_all_the_same() {
+        let (pool, journal) = pool(1, 100);
+        let leaving = {
+            let pool = pool.clone();
+            tokio::spawn(async move { pool.serve().await })
+        };
+        until(|| journal.counts().arrived == 1).await;
+        leaving.abort();
+        until(|| journal.counts().served_nobody == 1).await;
+        assert_eq!(journal.counts().served, 0);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_refuses() {
+        // Nobody serves, so whoever comes stays.
+        let (pool, journal) = pool(0, 1);
+        let waiting = {
+            let pool = pool.clone();
+            tokio::spawn(async move { pool.serve().await })
+        };
+        until(|| pool.queued() == 1).await;
+        assert_eq!(pool.serve().await, Err(Full));
+        assert_eq!(journal.counts().refused, 1);
+        waiting.abort();
+    }
+}

@@ -35,8 +35,15 @@ impl Log {
     }
 
     pub fn note(&self, sent: &Sent) {
-        let (due, lag, took) = (sent.due.as_micros(), sent.lag.as_micros(), sent.took.as_micros());
-        let line = format!("{due},{lag},{took},{},{},{}\n", sent.endpoint, sent.attempt, sent.status);
+        let (due, lag, took) = (
+            sent.due.as_micros(),
+            sent.lag.as_micros(),
+            sent.took.as_micros(),
+        );
+        let line = format!(
+            "{due},{lag},{took},{},{},{}\n",
+            sent.endpoint, sent.attempt, sent.status
+        );
         if let Ok(mut file) = self.0.lock() {
             // A disk that is full is said at the end.
             let _ = file.write_all(line.as_bytes());
@@ -44,6 +51,9 @@ impl Log {
     }
 
     pub fn finish(&self) -> io::Result<()> {
-        self.0.lock().map_err(|_| io::Error::other("a rider panicked"))?.flush()
+        self.0
+            .lock()
+            .map_err(|_| io::Error::other("a rider panicked"))?
+            .flush()
     }
 }

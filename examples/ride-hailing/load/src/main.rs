@@ -76,18 +76,22 @@ static RUN: OnceLock<Run> = OnceLock::new();
 impl Run {
     fn from_environment() -> Result<Self, String> {
         let said = |name: &str| std::env::var(name).map_err(|_| format!("{name} is not set"));
-        let number = |text: &str| (text.parse::<u64>()).map_err(|_| format!("not a number: {text}"));
+        let number =
+            |text: &str| (text.parse::<u64>()).map_err(|_| format!("not a number: {text}"));
         let phases = said("RIDERS_PHASES")?;
         let seconds: Vec<u64> = phases.split(',').map(number).collect::<Result<_, _>>()?;
         let &[before, surge, _after] = seconds.as_slice() else {
-            return Err(format!("RIDERS_PHASES are three numbers, such as 20,40,20; this is {phases:?}"));
+            return Err(format!(
+                "RIDERS_PHASES are three numbers, such as 20,40,20; this is {phases:?}"
+            ));
         };
         let at = Duration::from_secs;
         Ok(Self {
             began: Instant::now(),
             surge: (at(before), at(before + surge)),
             patience: Duration::from_millis(number(&said("RIDERS_PATIENCE_MS")?)?),
-            log: Log::create(&said("RIDERS_LOG")?).map_err(|error| format!("RIDERS_LOG: {error}"))?,
+            log: Log::create(&said("RIDERS_LOG")?)
+                .map_err(|error| format!("RIDERS_LOG: {error}"))?,
         })
     }
 
@@ -112,7 +116,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let riders = scenario!("Rider")
         .register_transaction(transaction!(prepare).set_on_start())
         .register_transaction(transaction!(ask_for_something));
-    GooseAttack::initialize()?.register_scenario(riders).execute().await?;
+    GooseAttack::initialize()?
+        .register_scenario(riders)
+        .execute()
+        .await?;
     if let Some(run) = RUN.get() {
         run.log.finish()?;
     }
@@ -122,7 +129,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// A client with a rider's patience and a connection of its own, and a pause before the first request so that not all begin together.
 async fn prepare(rider: &mut GooseUser) -> TransactionResult {
     let Some(run) = RUN.get() else { return Ok(()) };
-    rider.set_client_builder(reqwest::Client::builder().timeout(run.patience)).await?;
+    rider
+        .set_client_builder(reqwest::Client::builder().timeout(run.patience))
+        .await?;
     let pause = run.pause();
     tokio::time::sleep(pause).await;
     Ok(())
@@ -136,7 +145,9 @@ async fn ask_for_something(rider: &mut GooseUser) -> TransactionResult {
     let name = format!("rider-{}", rider.weighted_users_index);
     let mut due = Instant::now();
     for attempt in 0..=RETRIES {
-        let builder = rider.get_request_builder(&method, &path)?.header("x-rider-id", &name);
+        let builder = rider
+            .get_request_builder(&method, &path)?
+            .header("x-rider-id", &name);
         let request = GooseRequest::builder().set_request_builder(builder).build();
         let lag = due.elapsed();
         let answer = rider.request(request).await?.response;
