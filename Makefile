@@ -8,7 +8,7 @@ SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:r
 DEPLOY_NEEDS := promtool:prometheus systemd-analyze:systemd logrotate:logrotate nginx:nginx
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway clean
+.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -111,6 +111,25 @@ GATEWAY_NEEDS := nginx:nginx wrk:wrk h2load:nghttp2-client
 bench-gateway: tools ## the gateway beside nginx, the limiter's share of it, and decisions per second over HTTP and gRPC (about five minutes)
 	@tools/need $(GATEWAY_NEEDS)
 	cargo bench --package tollgate-server --bench gateway
+
+# What the surge needs: its plot is drawn by a library from PyPI, in a place of its own.
+SURGE_PYTHON := target/surge/bin/python
+
+surge: tools ## 2,000 impatient riders against a service made for 800 requests a second, without and with Tollgate (about four minutes)
+	@tools/need python/ensurepip:python3-venv
+	cargo build --release --package tollgate-server --package ride-hailing
+	cargo build --release --locked --manifest-path examples/ride-hailing/load/Cargo.toml --target-dir target/load
+	@test -x $(SURGE_PYTHON) || /usr/bin/python3 -m venv target/surge
+	@$(SURGE_PYTHON) -m pip install --quiet --disable-pip-version-check --requirement bench/surge/requirements.txt
+	@# 2,000 riders, each with a connection of its own.
+	@ulimit -n $$(ulimit -Hn) && $(SURGE_PYTHON) bench/surge/surge.py
+
+payments: tools ## merchants with plans behind four gateways on one Redis, which is killed and comes back (about three minutes)
+	@tools/need redis-server:redis-server redis-cli:redis-tools
+	cargo build --release --package tollgate-server --package payments
+	@mkdir -p bench/results
+	@target/release/payments --out bench/results/payments-$$(date -u +%F).md --circumstances \
+	  "$$(date -u '+%F %H:%M UTC'), $$(nproc) cores, $$(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), Linux $$(uname -r); load of the machine before the run: $$(cut -d' ' -f1-3 /proc/loadavg)."
 
 clean: ## remove what was built and written
 	cargo clean

@@ -35,6 +35,7 @@ mod gateway_two;
 mod gateways;
 mod live;
 mod metrics;
+mod payments;
 mod postgres_server;
 mod program;
 mod proxy;

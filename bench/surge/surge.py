@@ -1,0 +1,205 @@
+"""The surge: 2,000 impatient riders against a service made for 800 requests a second, without and then with Tollgate before it.
+
+`make surge` builds what this runs and calls it. It starts the service (examples/ride-hailing), the gateway and the riders
+(examples/ride-hailing/load) as processes, ends them by their ids, and writes a table and a plot to bench/results.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import plot
+import report
+from requests_log import read_log
+
+ROOT = Path(__file__).resolve().parents[2]
+CAPACITY = 800
+
+
+class Process:
+    """A process that is ended with this, and whose log is read so that it never waits for us."""
+
+    def __init__(self, command, stream, environment=None):
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: subprocess.PIPE}
+        self.child = subprocess.Popen(command, env={**os.environ, **(environment or {})}, text=True, **pipes)
+        self.lines = getattr(self.child, stream)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.child.poll() is None:
+            self.child.kill()
+        self.child.wait()
+
+    def read_until(self, find):
+        """The first thing that `find` sees in a line; the rest is read and dropped."""
+        said = []
+        for line in self.lines:
+            said.append(line)
+            found = find(line)
+            if found:
+                threading.Thread(target=lambda: [None for _ in self.lines], daemon=True).start()
+                return found
+        sys.exit(f"{self.child.args[0]} did not start:\n{''.join(said)}")
+
+    def cpu_seconds(self):
+        """What it has used of the processors so far."""
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def start_service(arguments):
+    process = Process([arguments.service], "stdout")
+    return process, "http://" + process.read_until(lambda line: line.partition("listening at ")[2].strip())
+
+
+def start_gateway(arguments, service):
+    environment = {"GATEWAY_LISTEN": "127.0.0.1:0", "RIDE_SERVICE": service}
+    command = [arguments.tollgate, "serve", "--config", str(ROOT / "examples/ride-hailing/tollgate.yaml")]
+    process = Process(command, "stderr", environment)
+
+    def address(line):
+        entry = json.loads(line) if line.startswith("{") else {}
+        return entry.get("address") if entry.get("door") == "gateway" else None
+
+    address = process.read_until(address)
+    wait_for(f"http://{address}/")
+    return process, f"http://{address}"
+
+
+def wait_for(url):
+    patience = time.monotonic() + 30
+    while time.monotonic() < patience:
+        try:
+            urllib.request.urlopen(url, timeout=2)
+            return
+        except urllib.error.HTTPError:
+            return  # It answers, and that is all that counts.
+        except OSError:
+            time.sleep(0.05)
+    sys.exit(f"nothing answers at {url}")
+
+
+def journal(service):
+    with urllib.request.urlopen(service + "/internal/journal", timeout=10) as answer:
+        return json.load(answer)
+
+
+def ride(arguments, name, host, service, others, folder):
+    """Lets the riders ride against `host`, and says what they and the service saw."""
+    before, surge, after = arguments.phases
+    log = Path(folder) / f"{name}.csv"
+    environment = {
+        "RIDERS_LOG": str(log),
+        "RIDERS_PHASES": ",".join(map(str, arguments.phases)),
+        "RIDERS_PATIENCE_MS": str(arguments.patience_ms),
+    }
+    command = [arguments.riders, "--host", host, "--users", str(arguments.users), "--startup-time", "3s",
+               "--run-time", f"{sum(arguments.phases) - 3}s", "--no-metrics", "--no-print-metrics"]
+    used_before = {who: process.cpu_seconds() for who, process in others.items()}
+    began = time.monotonic()
+    seen = []
+    with Process(command, "stderr", environment) as riders:
+        others = {**others, "riders": riders}
+        threading.Thread(target=lambda: [None for _ in riders.lines], daemon=True).start()
+        bound = began + sum(arguments.phases) + 30
+        cpu = {}
+        while riders.child.poll() is None:
+            if time.monotonic() > bound:
+                sys.exit("the riders did not come to an end in time")
+            time.sleep(1)
+            elapsed = time.monotonic() - began
+            now = journal(service)
+            seen.append({"at": elapsed, **now})
+            phase = "calm" if elapsed < before else "surge" if elapsed < before + surge else "calm again"
+            progress(f"{name}: {elapsed:3.0f} of {sum(arguments.phases)} s, {phase}: the service has served {now['served']:,}, "
+                     f"{now['served_nobody']:,} of them too late, {now['queued']:,} wait", len(seen))
+            if riders.child.poll() is None:
+                cpu = {who: process.cpu_seconds() - used_before.get(who, 0) for who, process in others.items()}
+        if riders.child.returncode:
+            sys.exit(f"the riders ended with {riders.child.returncode}")
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    seconds = seen[-1]["at"]
+    return {
+        "name": name,
+        "requests": read_log(log),
+        "journal": seen,
+        "cpu": {who: used / seconds for who, used in cpu.items()},
+    }
+
+
+def progress(text, number):
+    if sys.stderr.isatty():
+        print(f"\r{text:100}", end="", file=sys.stderr, flush=True)
+    elif number % 10 == 0:
+        print(text, file=sys.stderr, flush=True)
+
+
+def measure(arguments):
+    runs = []
+    with tempfile.TemporaryDirectory(prefix="surge-") as folder:
+        for name in ("without", "with"):
+            process, service = start_service(arguments)
+            with process:
+                others = {"service": process}
+                if name == "without":
+                    runs.append(ride(arguments, name, service, service, others, folder))
+                    continue
+                gateway, host = start_gateway(arguments, service)
+                with gateway:
+                    runs.append(ride(arguments, name, host, service, {**others, "gateway": gateway}, folder))
+    return runs
+
+
+def circumstances(arguments, load_before):
+    model = next((line.partition(":")[2].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    before, surge, after = arguments.phases
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": f"{os.cpu_count()} cores, {model}, {platform.system()} {platform.release()}",
+        "load_before": load_before,
+        "users": arguments.users,
+        "patience_ms": arguments.patience_ms,
+        "phases": arguments.phases,
+        "capacity": CAPACITY,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tollgate", default=str(ROOT / "target/release/tollgate"))
+    parser.add_argument("--service", default=str(ROOT / "target/release/ride-hailing"))
+    parser.add_argument("--riders", default=str(ROOT / "target/load/release/impatient-riders"))
+    parser.add_argument("--users", type=int, default=2000)
+    parser.add_argument("--patience-ms", type=int, default=2000, help="how long a rider waits for an answer")
+    parser.add_argument("--phases", type=lambda text: [int(part) for part in text.split(",")], default=[20, 40, 20],
+                        help="seconds of calm, surge, and calm again")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
+    arguments = parser.parse_args()
+
+    about = circumstances(arguments, "%.2f %.2f %.2f" % os.getloadavg())
+    runs = measure(arguments)
+    figures = [report.figures(run, about) for run in runs]
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    stem = arguments.out / f"surge-{about['date'][:10]}"
+    text = report.markdown(figures, runs, about, stem.name)
+    stem.with_suffix(".md").write_text(text)
+    plot.draw(runs, about, stem)
+    print(text)
+    print(f"written to {os.path.relpath(stem, ROOT)}.md, .svg and .png\n")
+    print(report.summary(figures))
+
+
+if __name__ == "__main__":
+    main()
