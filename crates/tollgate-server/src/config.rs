@@ -2,8 +2,10 @@
 //!
 //! [`parse`] reads everything, says everything that is wrong at once, and warns of what is legal and surely not meant.
 //! Each section has a file of its own with the list of its fields; `docs/configuration.md` has the same lists, and a
-//! test compares them. It opens no file but the configuration, and connects to nothing.
+//! test compares them. It opens no other file, and connects to nothing:
+//! [`ConfigFile`] reads the text files that a configuration names.
 
+mod answers;
 mod conditions;
 mod doors;
 mod draft;
@@ -119,7 +121,7 @@ fn empty(problems: &mut Problems) {
 /// Every field there is, as `section.field`; `[]` stands for the items of a list.
 #[cfg(test)]
 pub(crate) fn known_fields() -> Vec<String> {
-    let sections: [(&str, &[&str]); 20] = [
+    let sections: [(&str, &[&str]); 22] = [
         ("", draft::ROOT),
         ("gateway.", doors::GATEWAY),
         ("gateway.tls.", gateway::TLS),
@@ -133,6 +135,8 @@ pub(crate) fn known_fields() -> Vec<String> {
         ("database.", keeping::DATABASE),
         ("audit.", keeping::AUDIT),
         ("log.", keeping::LOG),
+        ("answers.", answers::ANSWERS),
+        ("answers.denied.", answers::DENIED),
         ("identity.", who::IDENTITY),
         ("paths.", who::PATHS),
         ("clients[].", who::CLIENT),

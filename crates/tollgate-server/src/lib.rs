@@ -25,6 +25,7 @@ pub mod proxy;
 mod serve;
 pub mod service;
 mod simulate;
+mod template;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tollgate::{PathRules, Pattern};
 
+use super::answers::{self, AnswersConfig};
 use super::doors::{self, Admin, Gateway, Service};
 use super::keeping::{self, AuditDraft, DatabaseSettings, LogConfig};
 use super::policy::{PolicyConfig, Settings};
@@ -26,6 +27,7 @@ pub(super) const ROOT: &[&str] = &[
     "audit",
     "log",
     "shutdown_delay",
+    "answers",
     "identity",
     "paths",
     "routes",
@@ -45,6 +47,7 @@ pub(super) struct Draft {
     pub(super) audit: Option<AuditDraft>,
     pub(super) log: LogConfig,
     pub(super) shutdown_delay: Duration,
+    pub(super) answers: Option<AnswersConfig>,
     pub(super) identity: IdentityDraft,
     pub(super) paths: PathRules,
     pub(super) routes: Vec<Pattern>,
@@ -96,6 +99,7 @@ impl Draft {
                 problems,
                 duration(Duration::ZERO..=Duration::from_secs(300)),
             ),
+            answers: fields.optional("answers", problems, answers::answers),
             identity: fields.or(
                 "identity",
                 IdentityDraft::default(),
@@ -160,6 +164,7 @@ impl Draft {
     pub(super) fn finish(self, problems: &mut Problems) -> Option<Config> {
         let policy = PolicyConfig::of(
             Settings {
+                answers: self.answers.clone(),
                 identity: self.identity.clone(),
                 costs: self.costs.iter().map(|entry| entry.cost.clone()).collect(),
                 paths: self.paths,

@@ -51,11 +51,25 @@ impl ConfigFile {
         &self.name
     }
 
-    /// Reads what it says, with the variables of this process.
+    /// Reads what it says, with the variables of this process and the text files that it names.
     ///
     /// # Errors
     /// Everything that is wrong.
     pub fn check(&self) -> Result<Config, Problems> {
+        let mut config = self.check_alone()?;
+        let mut problems = Problems::default();
+        config.policy.read_denied_file(&mut problems);
+        match problems.has_errors() {
+            true => Err(problems),
+            false => Ok(config),
+        }
+    }
+
+    /// The same without a look at any other file.
+    ///
+    /// # Errors
+    /// Everything that is wrong in this one.
+    fn check_alone(&self) -> Result<Config, Problems> {
         parse(self.text()?, &variable)
     }
 

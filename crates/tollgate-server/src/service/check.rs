@@ -142,12 +142,14 @@ fn with_body(status: StatusCode, body: &impl serde::Serialize) -> Response<Body>
 }
 
 async fn decide(shared: &Shared, policy: &Policy, check: Check<'_>) -> Answer {
+    let families = policy.answers().map(|answers| answers.families);
+    let families = families.unwrap_or_default();
     let refused = |error| Answer::refused(&error, policy.generation());
     let answer = match check {
         Check::Refused(error) => refused(error),
         Check::Told(facts) => {
             let decision = shared.door.decide_on(policy, &facts.request()).await;
-            Answer::of(&decision)
+            Answer::of(&decision, families)
         }
         Check::Described(described) => match policy.view(&described.head(), described.ip) {
             Err(error) => refused(error),
@@ -156,7 +158,8 @@ async fn decide(shared: &Shared, policy: &Policy, check: Check<'_>) -> Answer {
                 if let Some(cost) = described.cost {
                     request = request.cost(cost);
                 }
-                Answer::of(&shared.door.decide_on(policy, &request).await)
+                let decision = shared.door.decide_on(policy, &request).await;
+                Answer::of(&decision, families)
             }
         },
     };

@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use tollgate::{Joint, Met, Request};
+use tollgate_tower::answer::Answers;
 use tollgate_tower::policy::Policy;
 use tonic::{Code, Response, Status};
 
@@ -105,7 +106,11 @@ impl Limits {
             Err(Odd::Call(why)) => return Ok((answer::refused(&asked, &why), Outcome::Invalid)),
         };
         match self.decide(&policy, &descriptors).await {
-            Some(joint) => Ok(answer::of(&joint)),
+            Some(joint) => {
+                let usual = Answers::default();
+                let answers = policy.answers().map_or(&usual, |answers| answers);
+                Ok(answer::of(&joint, answers))
+            }
             None => {
                 let why = "the call meets more than 255 buckets";
                 Ok((answer::refused(&asked, why), Outcome::Invalid))

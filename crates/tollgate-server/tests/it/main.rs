@@ -8,6 +8,7 @@
 )]
 
 mod admin;
+mod answers;
 mod audit;
 mod canary;
 mod chart;

@@ -15,6 +15,7 @@ use super::body::TollgateBody;
 use super::decided::Decided;
 use super::gate::{Admission, Gate, Settled};
 use super::place::at_once;
+use crate::answer::Answers;
 
 type Waiting = Pin<Box<dyn Future<Output = Option<Admission>> + Send>>;
 
@@ -38,7 +39,7 @@ pin_project! {
     enum State<F, B> {
         New { request: Option<Request<B>> },
         Waiting { admission: Waiting, body: Option<B> },
-        Running { #[pin] response: F, decided: Option<Decided> },
+        Running { #[pin] response: F, decided: Option<Decided>, answers: Option<Arc<Answers>> },
         Answered { response: Option<Response<Bytes>> },
     }
 }
@@ -86,10 +87,15 @@ where
                     (admission.zip(body.take()))
                         .and_then(|(admission, body)| go_on(admission, body, this.service))
                 }
-                StateProjected::Running { response, decided } => {
+                StateProjected::Running {
+                    response,
+                    decided,
+                    answers,
+                } => {
                     let mut response = ready!(response.poll(context))?;
                     if let Some(decided) = decided.take() {
-                        this.gate.answers.add(&decided, response.headers_mut());
+                        let answers = answers.as_deref().unwrap_or(&this.gate.answers);
+                        answers.add(&decided, response.headers_mut());
                         if this.gate.keeps_decisions {
                             response.extensions_mut().insert(decided);
                         }
@@ -124,6 +130,7 @@ where
         return Some(State::Running {
             response: service.take()?.call(request),
             decided: None,
+            answers: None,
         });
     }
     let (parts, body) = request.into_parts();
@@ -160,11 +167,12 @@ where
     S: Service<Request<B>>,
 {
     Some(match admission {
-        Admission::Go(mut parts, decided) => {
+        Admission::Go(mut parts, decided, answers) => {
             parts.extensions.insert(decided.clone());
             State::Running {
                 response: service.take()?.call(Request::from_parts(parts, body)),
                 decided: Some(decided),
+                answers,
             }
         }
         Admission::Stop(response) => State::Answered {
