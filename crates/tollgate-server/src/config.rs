@@ -3,9 +3,10 @@
 //! [`parse`] reads everything, says everything that is wrong at once, and warns of what is legal and surely not meant.
 //! Each section has a file of its own with the list of its fields; `docs/configuration.md` has the same lists, and a
 //! test compares them. It opens no other file, and connects to nothing:
-//! [`ConfigFile`] reads the text files that a configuration names.
+//! [`ConfigFile`] reads the text files that a configuration names, and looks at its certificates if it is asked to.
 
 mod answers;
+mod certificates;
 mod conditions;
 mod doors;
 mod draft;

@@ -20,7 +20,7 @@ mod patience;
 mod pool;
 mod server;
 mod stream;
-mod tls;
+pub(crate) mod tls;
 mod tunnel;
 mod upload;
 

@@ -15,6 +15,7 @@ mod chart;
 mod clients;
 mod config;
 mod config_check;
+mod config_files;
 mod config_mistakes;
 mod config_random;
 mod csv;
