@@ -26,6 +26,7 @@ mod serve;
 pub mod service;
 mod simulate;
 mod template;
+pub mod traces;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

@@ -10,6 +10,7 @@ use super::keeping::{self, AuditDraft, DatabaseSettings, LogConfig};
 use super::policy::{PolicyConfig, Settings};
 use super::rules::{self, CostEntry, RuleEntry};
 use super::store::{self, StoreDraft};
+use super::traces::{self, TracesConfig};
 use super::values::parsed;
 use super::who::{self, ClientEntry, IdentityDraft};
 use super::{Config, RulesFrom, warnings};
@@ -26,6 +27,7 @@ pub(super) const ROOT: &[&str] = &[
     "rules_from",
     "audit",
     "log",
+    "traces",
     "shutdown_delay",
     "answers",
     "identity",
@@ -46,6 +48,7 @@ pub(super) struct Draft {
     pub(super) database: Option<DatabaseSettings>,
     pub(super) audit: Option<AuditDraft>,
     pub(super) log: LogConfig,
+    pub(super) traces: Option<TracesConfig>,
     pub(super) shutdown_delay: Duration,
     pub(super) answers: Option<AnswersConfig>,
     pub(super) identity: IdentityDraft,
@@ -93,6 +96,7 @@ impl Draft {
             database: fields.optional("database", problems, keeping::database),
             audit: fields.optional("audit", problems, keeping::audit),
             log: fields.or("log", LogConfig::default(), problems, keeping::log),
+            traces: fields.optional("traces", problems, traces::traces),
             shutdown_delay: fields.or(
                 "shutdown_delay",
                 Duration::ZERO,
@@ -197,6 +201,7 @@ impl Draft {
             database: self.database,
             audit,
             log: self.log,
+            traces: self.traces,
             shutdown_delay: self.shutdown_delay,
             rules_from: self.rules_from,
             policy: policy?,

@@ -123,7 +123,7 @@ fn reason(reason: Reason) -> &'static str {
 }
 
 /// Where a decision came from, in a word.
-pub(super) fn source(source: Source) -> &'static str {
+pub(crate) fn source(source: Source) -> &'static str {
     match source {
         Source::Remembered => "remembered",
         Source::Local => "local",

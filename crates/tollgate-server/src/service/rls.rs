@@ -30,6 +30,7 @@ use tonic::{Code, Response, Status};
 use super::Shared;
 use super::metrics::{Endpoint, Outcome};
 use crate::config::Rls;
+use crate::traces::Parent;
 use descriptor::{Descriptor, Odd};
 use generated::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use generated::envoy::service::ratelimit::v3::rate_limit_service_server::{
@@ -93,6 +94,7 @@ impl Limits {
                 "this needs the service's token: authorization: Bearer TOKEN",
             ));
         }
+        let parent = Parent::of(request.metadata().as_ref());
         let asked = request.into_inner();
         check(&asked)?;
         let domains = &self.config.domains;
@@ -105,8 +107,12 @@ impl Limits {
             Err(Odd::Setup(why)) => return Err(Status::invalid_argument(why)),
             Err(Odd::Call(why)) => return Ok((answer::refused(&asked, &why), Outcome::Invalid)),
         };
+        let span = self.shared.span("ShouldRateLimit", parent);
         match self.decide(&policy, &descriptors).await {
             Some(joint) => {
+                if let Some(mut span) = span {
+                    span.decided(&joint.whole);
+                }
                 let usual = Answers::default();
                 let answers = policy.answers().map_or(&usual, |answers| answers);
                 Ok(answer::of(&joint, answers))

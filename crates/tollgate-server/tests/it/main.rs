@@ -51,3 +51,4 @@ mod service_rls;
 mod serving;
 mod small_disk;
 mod told;
+mod traces;

@@ -14,7 +14,7 @@ use tollgate::{Decision, Limiter, PathError, Request};
 
 use super::ask::Ask;
 use super::deadline;
-use super::decided::Decided;
+use super::decided::{Decided, KeepDecision};
 use super::observer::Observer;
 use super::peer::{NOWHERE, PeerAddr};
 use super::place::Place;
@@ -153,7 +153,7 @@ impl Gate {
         if let Some(denial) = Denial::of(&charged.decision) {
             let denial = denial.asked_with(&parts.headers);
             let mut response = self.answers_of(&charged).denied(&denial, dialect());
-            if self.keeps_decisions {
+            if self.keeps_decision_of(&parts) {
                 let decided = Decided::new(charged.decision);
                 response.extensions_mut().insert(decided);
             }
@@ -178,7 +178,7 @@ impl Gate {
             let denial = denial.asked_with(&parts.headers);
             let answers = self.answers_of(&charged);
             let mut response = answers.denied(&denial, self.dialect_of(&parts));
-            if self.keeps_decisions {
+            if self.keeps_decision_of(&parts) {
                 let decided = Decided::new(charged.decision.clone());
                 response.extensions_mut().insert(decided);
             }
@@ -204,6 +204,11 @@ impl Gate {
         let request = charged.who.asks_for(&target, charged.cost);
         let met = rules.meet(&request);
         self.limiter.refund_on(&met, charged.decision).await;
+    }
+
+    /// Whether the response is to carry the decision.
+    pub(super) fn keeps_decision_of(&self, parts: &Parts) -> bool {
+        self.keeps_decisions || parts.extensions.get::<KeepDecision>().is_some()
     }
 
     /// Those of the policy that decided, or else the layer's.
