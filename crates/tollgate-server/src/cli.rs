@@ -77,8 +77,8 @@ pub(crate) struct ServeArgs {
 }
 
 const CHECK_CONFIG_EXAMPLES: &str = "\
-Variables such as ${TOLLGATE_ADMIN_TOKEN} are taken from the environment, so set them as for the real start. Nothing is \
-connected to.
+Variables such as ${TOLLGATE_ADMIN_TOKEN} are taken from the environment, so set them as for the real start. Certificates and \
+keys that it names are opened, unless --no-files is given. Nothing is connected to.
 
 Exit codes: 0 fine (warnings allowed), 1 the file could not be read, 2 something is wrong.";
 
@@ -95,6 +95,10 @@ pub(crate) struct CheckConfigArgs {
     /// Take warnings for errors.
     #[arg(long)]
     pub(crate) strict: bool,
+
+    /// Do not open the files that it names: certificates, keys and bodies that are on another machine.
+    #[arg(long)]
+    pub(crate) no_files: bool,
 }
 
 const EXPLAIN_EXAMPLES: &str = "\

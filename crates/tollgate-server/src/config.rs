@@ -2,8 +2,11 @@
 //!
 //! [`parse`] reads everything, says everything that is wrong at once, and warns of what is legal and surely not meant.
 //! Each section has a file of its own with the list of its fields; `docs/configuration.md` has the same lists, and a
-//! test compares them. It opens no file but the configuration, and connects to nothing.
+//! test compares them. It opens no other file, and connects to nothing:
+//! [`ConfigFile`] reads the text files that a configuration names, and looks at its certificates if it is asked to.
 
+mod answers;
+mod certificates;
 mod conditions;
 mod doors;
 mod draft;
@@ -17,6 +20,7 @@ mod rules;
 mod secret;
 mod store;
 mod summary;
+mod traces;
 mod upstreams;
 mod values;
 mod warnings;
@@ -30,6 +34,7 @@ pub use policy::{PolicyConfig, read_client, read_rule};
 pub use secret::{Secret, Url};
 pub use store::{RedisSettings, StoreConfig};
 pub(crate) use summary::Summary;
+pub use traces::{TracesConfig, TracesProtocol};
 pub use upstreams::{HealthCheck, HostField, Protocol, Upstream};
 
 use std::time::Duration;
@@ -55,6 +60,8 @@ pub struct Config {
     pub audit: Option<TrailConfig>,
     /// The log of the program.
     pub log: LogConfig,
+    /// Traces of requests, if some are to be made.
+    pub traces: Option<TracesConfig>,
     /// How long to say that the program is not ready before it stops to accept.
     pub shutdown_delay: Duration,
     /// Where rules and clients come from.
@@ -119,7 +126,7 @@ fn empty(problems: &mut Problems) {
 /// Every field there is, as `section.field`; `[]` stands for the items of a list.
 #[cfg(test)]
 pub(crate) fn known_fields() -> Vec<String> {
-    let sections: [(&str, &[&str]); 20] = [
+    let sections: [(&str, &[&str]); 23] = [
         ("", draft::ROOT),
         ("gateway.", doors::GATEWAY),
         ("gateway.tls.", gateway::TLS),
@@ -133,6 +140,9 @@ pub(crate) fn known_fields() -> Vec<String> {
         ("database.", keeping::DATABASE),
         ("audit.", keeping::AUDIT),
         ("log.", keeping::LOG),
+        ("traces.", traces::TRACES),
+        ("answers.", answers::ANSWERS),
+        ("answers.denied.", answers::DENIED),
         ("identity.", who::IDENTITY),
         ("paths.", who::PATHS),
         ("clients[].", who::CLIENT),

@@ -15,6 +15,7 @@ use crate::audit::{Trail, Violation};
 use crate::config::StoreConfig;
 use crate::live::Live;
 use crate::metrics::{Decisions, Top};
+use crate::traces::Tracer;
 
 /// Decides about requests, and takes note of those it denies. A clone is the same door.
 #[derive(Clone, Debug)]
@@ -22,6 +23,7 @@ pub struct Door {
     live: Arc<Live>,
     limiter: Arc<Limiter>,
     notes: Arc<Notes>,
+    tracer: Option<Tracer>,
 }
 
 /// Who is told of decisions.
@@ -44,7 +46,29 @@ impl Door {
                 decisions: Decisions::default(),
                 top: Top::default(),
             }),
+            tracer: None,
         }
+    }
+
+    /// The same, with traces of what is asked of it.
+    #[must_use]
+    pub fn with_tracer(mut self, tracer: Tracer) -> Self {
+        self.tracer = Some(tracer);
+        self
+    }
+
+    /// Who traces requests, if they are.
+    #[must_use]
+    pub fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_ref()
+    }
+
+    /// The pattern of a request's path, if a rule, a cost or a route has one for it.
+    pub(crate) fn route_of(&self, head: &Head<'_>, peer: IpAddr) -> Option<String> {
+        let policy = self.policy();
+        let view = policy.view(head, peer).ok()?;
+        let request = view.request();
+        policy.rules().meet(&request).route().map(str::to_owned)
     }
 
     /// Decides about a request that came from `peer`, the other end of the connection.

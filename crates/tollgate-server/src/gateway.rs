@@ -37,6 +37,7 @@ use tower_layer::Layer as _;
 pub use body::{BodyError, RequestBody};
 pub use metrics::GatewayMetrics;
 pub use request_id::X_REQUEST_ID;
+pub(crate) use request_id::plain_request_id;
 pub use rest::LentBody;
 pub use worker::Behind;
 

@@ -25,6 +25,8 @@ pub mod proxy;
 mod serve;
 pub mod service;
 mod simulate;
+mod template;
+pub mod traces;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

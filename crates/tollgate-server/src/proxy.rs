@@ -21,7 +21,7 @@ mod pool;
 mod seen;
 mod server;
 mod stream;
-mod tls;
+pub(crate) mod tls;
 mod tunnel;
 mod upload;
 

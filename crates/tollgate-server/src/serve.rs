@@ -28,6 +28,7 @@ use crate::door::{self, Door};
 use crate::listen::{self, ListenConfig};
 use crate::live::{Live, LiveConfig, StartError};
 use crate::metrics;
+use crate::traces::{TraceMetrics, Tracer};
 use handover::Handover;
 use signals::{Signal, Signals};
 pub(crate) use sockets::Inherited;
@@ -35,6 +36,9 @@ use sockets::Sockets;
 
 /// How long what was noted may take to be written at the end.
 const CLOSE_TRAIL_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long the last traces may take to be sent at the end.
+const CLOSE_TRACES_WITHIN: Duration = Duration::from_secs(5);
 
 /// What to serve by.
 #[derive(Debug)]
@@ -168,6 +172,16 @@ impl Running {
         let (door, config) = open_door(source).await?;
         say_start(source, &door, sockets);
         let mut registry = metrics::registry(&door);
+        let door = match &config.traces {
+            Some(traces) => {
+                let own = registry.sub_registry_with_prefix("tollgate");
+                let tracer = Tracer::start(traces, TraceMetrics::new(own)).map_err(|error| {
+                    Failure::Unavailable(format!("traces cannot be sent: {error}"))
+                })?;
+                door.with_tracer(tracer)
+            }
+            None => door,
+        };
         let (doors, stop_doors) = (TaskTracker::new(), CancellationToken::new());
         let opening = doors::Opening {
             door: &door,
@@ -238,6 +252,9 @@ impl Running {
 
     async fn close(&self) {
         self.watch.abort();
+        if let Some(tracer) = self.door.tracer() {
+            tracer.close(CLOSE_TRACES_WITHIN).await;
+        }
         if let Some(trail) = self.door.trail() {
             let stats = trail.close(CLOSE_TRAIL_WITHIN).await;
             let (written, lost) = (stats.written, stats.lost);

@@ -23,6 +23,8 @@ use axum::routing::{any, get, post};
 use crate::bearer::Bearer;
 use crate::config;
 use crate::door::Door;
+use crate::traces::{Parent, Span};
+pub(crate) use answer::source as source_word;
 pub use metrics::Metrics;
 // Envoy's messages and a client, for our own tests and benchmarks.
 #[doc(hidden)]
@@ -47,6 +49,12 @@ struct Shared {
 }
 
 impl Shared {
+    /// A span for what is asked, if it is drawn.
+    fn span(&self, name: &'static str, parent: Option<Parent>) -> Option<Span> {
+        let tracer = self.door.tracer().filter(|tracer| tracer.draws())?;
+        Some(tracer.span(name, parent))
+    }
+
     /// Whether one who says this may ask.
     fn opens(&self, headers: &http::HeaderMap) -> bool {
         (self.token.as_ref()).is_none_or(|token| token.opens(headers))

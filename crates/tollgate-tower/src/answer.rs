@@ -8,7 +8,7 @@
 //! | `X-RateLimit-Reset` | Unix time in seconds at which that tier is full again | legacy |
 //! | `RateLimit-Policy` | `"client";q=50;w=5`, one item per tier: capacity, window in seconds | standard |
 //! | `RateLimit` | `"client";r=49;t=1`, one item per tier: what is left, seconds until it is full again | standard |
-//! | `Retry-After` | whole seconds; on denials only, and only where waiting helps | always |
+//! | `Retry-After` | whole seconds; on denials only, and only where waiting helps | of its own |
 //!
 //! The standard family is that of draft-ietf-httpapi-ratelimit-headers, version 8 and later. All seconds are rounded up, so that who
 //! waits so long has waited long enough. Shadow tiers are left out: the draft has no word for a quota that is only watched, and tells
@@ -46,13 +46,15 @@ pub use dialect::Dialect;
 /// The media type of problem details.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Which fields tell callers about their limits. Both families by default.
+/// Which fields tell callers about their limits. All by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderFamilies {
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`.
     pub legacy: bool,
     /// `RateLimit-Policy` and `RateLimit`.
     pub standard: bool,
+    /// `Retry-After` on denials. Who does not hear it can only guess when to come again.
+    pub retry_after: bool,
 }
 
 impl HeaderFamilies {
@@ -60,6 +62,7 @@ impl HeaderFamilies {
     pub const NONE: Self = Self {
         legacy: false,
         standard: false,
+        retry_after: true,
     };
 
     /// Adds what a decision says to the fields of a response, by the rules of this [module](self).
@@ -87,7 +90,9 @@ impl HeaderFamilies {
         if self.standard {
             standard::add(decision, headers);
         }
-        if let Some(wait) = decision.retry_after() {
+        if let Some(wait) = decision.retry_after()
+            && self.retry_after
+        {
             retry::add(wait, decision.at(), headers);
         }
     }
@@ -98,6 +103,7 @@ impl Default for HeaderFamilies {
         Self {
             legacy: true,
             standard: true,
+            retry_after: true,
         }
     }
 }
@@ -165,6 +171,7 @@ impl Answers {
         // Mostly said already, with what the decision says.
         if let Some(wait) = denial.retry_after()
             && denial.decision().retry_after() != Some(wait)
+            && self.families.retry_after
         {
             retry::add(wait, denial.decision().at(), response.headers_mut());
         }

@@ -73,7 +73,7 @@ use tower_layer::Layer;
 pub use ask::Ask;
 pub use body::TollgateBody;
 pub use deadline::Deadline;
-pub use decided::Decided;
+pub use decided::{Decided, KeepDecision};
 pub use future::ResponseFuture;
 pub use observer::Observer;
 pub use peer::PeerAddr;

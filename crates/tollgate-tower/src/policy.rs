@@ -5,10 +5,12 @@ mod view;
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::{HeaderMap, Method, Uri};
 use tollgate::{PathError, RuleSet};
 
+use crate::answer::Answers;
 use crate::identity::{Clients, Identity};
 pub(crate) use target::Target;
 pub use view::View;
@@ -40,6 +42,8 @@ pub struct Policy {
     rules: RuleSet,
     identity: Identity,
     clients: Clients,
+    /// Shared, as each request under way holds those it was decided with.
+    answers: Option<Arc<Answers>>,
 }
 
 /// What a request says before its body.
@@ -61,7 +65,21 @@ impl Policy {
             rules,
             identity,
             clients,
+            answers: None,
         }
+    }
+
+    /// The same with answers of its own, which take the place of those a layer was told.
+    #[must_use]
+    pub fn with_answers(mut self, answers: Answers) -> Self {
+        self.answers = Some(Arc::new(answers));
+        self
+    }
+
+    /// How to answer, if the policy says so.
+    #[must_use]
+    pub fn answers(&self) -> Option<&Arc<Answers>> {
+        self.answers.as_ref()
     }
 
     /// The same with its rules numbered.

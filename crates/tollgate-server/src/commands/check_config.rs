@@ -12,7 +12,7 @@ use crate::document::Problems;
 
 /// Runs the command.
 pub(crate) fn check_config(args: &CheckConfigArgs) -> Result<(), Failure> {
-    let checked = Checked::read(&args.file)?;
+    let checked = Checked::read(&args.file, args.no_files)?;
     match args.json {
         true => checked.print_json(args.strict, &mut io::stdout().lock())?,
         false => checked.print(
@@ -35,9 +35,13 @@ struct Checked {
 }
 
 impl Checked {
-    fn read(file: &Path) -> Result<Self, Failure> {
+    fn read(file: &Path, no_files: bool) -> Result<Self, Failure> {
         let file = ConfigFile::read(file).map_err(Failure::Unavailable)?;
-        let (problems, summary) = match file.check() {
+        let checked = match no_files {
+            true => file.check_alone(),
+            false => file.check_with_files(),
+        };
+        let (problems, summary) = match checked {
             Ok(config) => {
                 let summary = Summary::of(&config);
                 (config.warnings, Some(summary))

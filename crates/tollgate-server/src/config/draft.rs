@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use tollgate::{PathRules, Pattern};
 
+use super::answers::{self, AnswersConfig};
 use super::doors::{self, Admin, Gateway, Service};
 use super::keeping::{self, AuditDraft, DatabaseSettings, LogConfig};
 use super::policy::{PolicyConfig, Settings};
 use super::rules::{self, CostEntry, RuleEntry};
 use super::store::{self, StoreDraft};
+use super::traces::{self, TracesConfig};
 use super::values::parsed;
 use super::who::{self, ClientEntry, IdentityDraft};
 use super::{Config, RulesFrom, warnings};
@@ -25,7 +27,9 @@ pub(super) const ROOT: &[&str] = &[
     "rules_from",
     "audit",
     "log",
+    "traces",
     "shutdown_delay",
+    "answers",
     "identity",
     "paths",
     "routes",
@@ -44,7 +48,9 @@ pub(super) struct Draft {
     pub(super) database: Option<DatabaseSettings>,
     pub(super) audit: Option<AuditDraft>,
     pub(super) log: LogConfig,
+    pub(super) traces: Option<TracesConfig>,
     pub(super) shutdown_delay: Duration,
+    pub(super) answers: Option<AnswersConfig>,
     pub(super) identity: IdentityDraft,
     pub(super) paths: PathRules,
     pub(super) routes: Vec<Pattern>,
@@ -90,12 +96,14 @@ impl Draft {
             database: fields.optional("database", problems, keeping::database),
             audit: fields.optional("audit", problems, keeping::audit),
             log: fields.or("log", LogConfig::default(), problems, keeping::log),
+            traces: fields.optional("traces", problems, traces::traces),
             shutdown_delay: fields.or(
                 "shutdown_delay",
                 Duration::ZERO,
                 problems,
                 duration(Duration::ZERO..=Duration::from_secs(300)),
             ),
+            answers: fields.optional("answers", problems, answers::answers),
             identity: fields.or(
                 "identity",
                 IdentityDraft::default(),
@@ -160,6 +168,7 @@ impl Draft {
     pub(super) fn finish(self, problems: &mut Problems) -> Option<Config> {
         let policy = PolicyConfig::of(
             Settings {
+                answers: self.answers.clone(),
                 identity: self.identity.clone(),
                 costs: self.costs.iter().map(|entry| entry.cost.clone()).collect(),
                 paths: self.paths,
@@ -192,6 +201,7 @@ impl Draft {
             database: self.database,
             audit,
             log: self.log,
+            traces: self.traces,
             shutdown_delay: self.shutdown_delay,
             rules_from: self.rules_from,
             policy: policy?,

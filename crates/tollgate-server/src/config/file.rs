@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use super::{Config, parse};
+use super::{Config, certificates, parse};
 use crate::document::{self, Node, Problems};
 
 /// A configuration as it was read.
@@ -51,11 +51,44 @@ impl ConfigFile {
         &self.name
     }
 
-    /// Reads what it says, with the variables of this process.
+    /// Reads what it says, with the variables of this process and the text files that it names.
     ///
     /// # Errors
     /// Everything that is wrong.
     pub fn check(&self) -> Result<Config, Problems> {
+        let mut config = self.check_alone()?;
+        let mut problems = Problems::default();
+        config.policy.read_denied_file(&mut problems);
+        match problems.has_errors() {
+            true => Err(problems),
+            false => Ok(config),
+        }
+    }
+
+    /// The same with a look at every certificate and key that it names, as a start would have. Nothing of them is kept.
+    ///
+    /// # Errors
+    /// Everything that is wrong, in this file and in those.
+    pub fn check_with_files(&self) -> Result<Config, Problems> {
+        let mut config = self.check_alone()?;
+        // One list for all, so that they are shown in the order of the text.
+        let mut problems = config.warnings.clone();
+        config.policy.read_denied_file(&mut problems);
+        certificates::check(&config, &self.document()?, &mut problems);
+        match problems.has_errors() {
+            true => Err(problems),
+            false => {
+                config.warnings = problems;
+                Ok(config)
+            }
+        }
+    }
+
+    /// The same without a look at any other file.
+    ///
+    /// # Errors
+    /// Everything that is wrong in this one.
+    pub(crate) fn check_alone(&self) -> Result<Config, Problems> {
         parse(self.text()?, &variable)
     }
 

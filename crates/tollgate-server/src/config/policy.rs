@@ -4,6 +4,7 @@ use tollgate::{Cost, PathRules, Pattern, Rule, RuleSet};
 use tollgate_tower::identity::{Client, Clients, Identity};
 use tollgate_tower::policy::Policy;
 
+use super::answers::AnswersConfig;
 use super::rules::{self, RuleEntry};
 use super::who::{self, ClientEntry, IdentityDraft};
 use crate::document::reading::{Place, shortened};
@@ -25,6 +26,8 @@ pub struct PolicyConfig {
 /// What a policy takes from the file even if its rules are in a database.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
+    /// `None`: the usual ones.
+    pub(super) answers: Option<AnswersConfig>,
     pub(super) identity: IdentityDraft,
     pub(super) costs: Vec<Cost>,
     pub(super) paths: PathRules,
@@ -71,11 +74,27 @@ impl PolicyConfig {
     /// All of it, as it decides.
     #[must_use]
     pub fn policy(&self) -> Policy {
-        Policy::new(
+        let policy = Policy::new(
             self.rules.clone(),
             self.identity.clone(),
             self.clients.clone(),
-        )
+        );
+        match &self.settings.answers {
+            Some(answers) => policy.with_answers(answers.answers()),
+            None => policy,
+        }
+    }
+
+    /// What the file with the body of denials holds now, or why it cannot be read; `None` if there is no such file.
+    pub(crate) fn denied_file(&self) -> Option<Result<String, String>> {
+        self.settings.answers.as_ref()?.file_contents()
+    }
+
+    /// Reads that file. Until then, denials are answered as is usual.
+    pub(super) fn read_denied_file(&mut self, problems: &mut Problems) {
+        if let Some(answers) = &mut self.settings.answers {
+            answers.read_file(problems);
+        }
     }
 
     /// How paths are read before they are matched.

@@ -13,6 +13,7 @@ impl Config {
             ("database", self.database != next.database),
             ("audit", is_other(&self.audit, &next.audit)),
             ("log", self.log != next.log),
+            ("traces", self.traces != next.traces),
             ("shutdown_delay", self.shutdown_delay != next.shutdown_delay),
         ];
         let changed = sections.into_iter().filter(|(_, is_other)| *is_other);

@@ -14,7 +14,8 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
-use tollgate_tower::layer::{Decided, PeerAddr};
+use tollgate_tower::layer::{Decided, KeepDecision, PeerAddr};
+use tollgate_tower::policy::Head;
 use tower_service::Service;
 
 use super::UpstreamTime;
@@ -25,6 +26,7 @@ use super::refusal::{refusal, without_h2c};
 use super::request_id::{RequestIds, X_REQUEST_ID, given};
 use super::rest::{Lender, LentBody, Rest, lend};
 use crate::door::Door;
+use crate::traces::{Parent, Span};
 
 /// What all requests of a worker have in common.
 #[derive(Debug)]
@@ -66,7 +68,9 @@ where
     fn call(&mut self, mut request: Request<Incoming>) -> FrontFuture<S::Future> {
         let refused = refusal(&request);
         let id = self.desk.name(&mut request);
-        let account = Some(Account::open(&self.desk, &request, &id));
+        let mut account = Account::open(&self.desk, &request, &id);
+        account.span = self.desk.span(&mut request);
+        let account = Some(account);
         if let Some(refused) = refused {
             let response = refused.response(request.version());
             return FrontFuture::Refused {
@@ -103,6 +107,22 @@ impl Desk {
         }
     }
 
+    /// A span for the request, if it is drawn, which whoever is asked next hears of.
+    fn span<B>(&self, request: &mut Request<B>) -> Option<Box<Span>> {
+        let tracer = self.door.tracer().filter(|tracer| tracer.draws())?;
+        let mut span = tracer.span("", Parent::of(request.headers()));
+        let head = Head {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+        };
+        let route = self.door.route_of(&head, peer_of(request));
+        span.asked(request.method(), route.as_deref());
+        span.pass_on(request.headers_mut());
+        request.extensions_mut().insert(KeepDecision);
+        Some(Box::new(span))
+    }
+
     fn asked<B>(&self, request: &Request<B>, id: &HeaderValue) -> Asked {
         let policy = self.door.policy();
         let (identity, clients) = (policy.identity(), policy.clients());
@@ -134,6 +154,8 @@ struct Account {
     is_whole: bool,
     /// Only if there is a log.
     logged: Option<Box<Logged>>,
+    /// Only if it is traced.
+    span: Option<Box<Span>>,
 }
 
 #[derive(Debug)]
@@ -156,12 +178,19 @@ impl Account {
             bytes: 0,
             is_whole: false,
             logged: desk.log.as_ref().map(|_| Box::new(logged())),
+            span: None,
             desk: Arc::clone(desk),
         }
     }
 
     fn answered<B>(&mut self, response: &Response<B>) {
         self.status = Some(response.status());
+        if let Some(span) = &mut self.span {
+            span.answered(response.status());
+            if let Some(decided) = response.extensions().get::<Decided>() {
+                span.decided(decided);
+            }
+        }
         if let Some(logged) = &mut self.logged {
             let extensions = response.extensions();
             logged.decided = extensions.get::<Decided>().cloned();

@@ -52,6 +52,11 @@ pub(super) fn given(headers: &HeaderMap) -> Option<&HeaderValue> {
     (is_id && lines.next().is_none()).then_some(id)
 }
 
+/// The same as text, for whoever repeats it to the caller.
+pub(crate) fn plain_request_id(headers: &HeaderMap) -> Option<&str> {
+    given(headers)?.to_str().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

@@ -12,7 +12,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 
 use crate::live::FileSign;
 
@@ -123,7 +123,7 @@ impl ResolvesServerCert for Certificate {
 }
 
 /// The provider that the program has chosen; if it has not, it has now, as rustls panics when there are two and none is chosen.
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     if let Some(chosen) = CryptoProvider::get_default() {
         return Arc::clone(chosen);
     }
@@ -139,20 +139,33 @@ fn contents(files: &TlsFiles) -> Seen {
 
 fn certified(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
     let chain = certificates(&files.cert)?;
-    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|error| {
+    let key = private_key(&files.key, provider)?;
+    together(files, chain, key)
+}
+
+/// The private key in a file.
+pub(crate) fn private_key(
+    file: &Path,
+    provider: &CryptoProvider,
+) -> Result<Arc<dyn SigningKey>, TlsError> {
+    let key = PrivateKeyDer::from_pem_slice(&read(file)?).map_err(|error| {
         let what = match error {
             rustls::pki_types::pem::Error::NoItemsFound => "holds no private key".to_owned(),
             // Not the error's own words, as they may show what stands in the file.
             _ => "is not a private key in PEM form".to_owned(),
         };
-        wrong(&files.key, &what)
+        wrong(file, &what)
     })?;
-    let key = (provider.key_provider.load_private_key(key)).map_err(|_| {
-        wrong(
-            &files.key,
-            "holds a private key of a kind that is not known",
-        )
-    })?;
+    (provider.key_provider.load_private_key(key))
+        .map_err(|_| wrong(file, "holds a private key of a kind that is not known"))
+}
+
+/// A certificate with its key, if it is its key.
+pub(crate) fn together(
+    files: &TlsFiles,
+    chain: Vec<CertificateDer<'static>>,
+    key: Arc<dyn SigningKey>,
+) -> Result<CertifiedKey, TlsError> {
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         // That it cannot be told is not wrong.
@@ -170,7 +183,8 @@ fn certified(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey
     }
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// The certificates in a file.
+pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let pem = read(file)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match chain {

@@ -28,6 +28,8 @@ pub(super) struct Keeper {
     sign: FileSign,
     /// As it was read last, right or wrong.
     file: ConfigFile,
+    /// What was in the file with the body of denials, if that is in a file of its own.
+    denied: Option<Result<String, String>>,
     /// Why the file could not be read, while it cannot.
     unreadable: Option<String>,
     /// The one that the program was started with, which its doors and connections are made of.
@@ -94,6 +96,7 @@ impl Keeper {
             shared: Arc::clone(&shared),
             sign,
             file,
+            denied: config.policy.denied_file(),
             unreadable: None,
             started: Arc::clone(&config),
             config: Arc::clone(&config),
@@ -145,10 +148,11 @@ impl Keeper {
         if self.unreadable.take().is_some() {
             tracing::info!("{} can be read again", file.name());
         }
-        if file == self.file {
+        let denied = self.config.policy.denied_file();
+        if file == self.file && denied == self.denied {
             return;
         }
-        self.file = file;
+        (self.file, self.denied) = (file, denied);
         self.next = None;
         let mut config = match self.file.parse() {
             Ok(config) => config,
@@ -200,6 +204,7 @@ impl Keeper {
     async fn settle(&mut self, file: Option<NextConfig>, rows: Option<Loaded>) {
         if let Some(NextConfig { config, waiting }) = file {
             self.next = None;
+            self.denied = config.policy.denied_file();
             self.config = config;
             if !waiting.is_empty() {
                 tracing::warn!("what changed in {waiting} counts at the next start only");

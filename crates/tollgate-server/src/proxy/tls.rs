@@ -45,6 +45,14 @@ pub(super) fn of(upstream: &Upstream) -> Result<Option<Arc<ClientConfig>>, TlsEr
 }
 
 fn roots_of_file(file: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    // None is left out: each was tried.
+    roots.add_parsable_certificates(vouching(file)?);
+    Ok(roots)
+}
+
+/// The certificates in a file, each of which can vouch for servers.
+pub(crate) fn vouching(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let name = file.display();
     let certificates: Vec<_> = CertificateDer::pem_file_iter(file)
         .and_then(Iterator::collect)
@@ -54,13 +62,11 @@ fn roots_of_file(file: &Path) -> Result<RootCertStore, TlsError> {
             "`ca`: {name} holds no certificate; expected PEM (-----BEGIN CERTIFICATE-----)"
         )));
     }
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates {
-        roots
-            .add(certificate)
+    for certificate in &certificates {
+        (RootCertStore::empty().add(certificate.clone()))
             .map_err(|error| TlsError(format!("`ca`: {name} holds one that is none: {error}")))?;
     }
-    Ok(roots)
+    Ok(certificates)
 }
 
 fn roots_of_system() -> Result<RootCertStore, TlsError> {

@@ -46,10 +46,10 @@ struct TierAnswer {
 }
 
 impl Answer {
-    pub(super) fn of(decision: &Decision) -> Self {
+    pub(super) fn of(decision: &Decision, families: HeaderFamilies) -> Self {
         let denial = Denial::of(decision);
         let mut headers = HeaderMap::new();
-        HeaderFamilies::default().add(decision, &mut headers);
+        families.add(decision, &mut headers);
         Self {
             allowed: decision.allowed(),
             status: denial.map_or(200, |denial| denial.status().as_u16()),
@@ -123,7 +123,7 @@ fn reason(reason: Reason) -> &'static str {
 }
 
 /// Where a decision came from, in a word.
-pub(super) fn source(source: Source) -> &'static str {
+pub(crate) fn source(source: Source) -> &'static str {
     match source {
         Source::Remembered => "remembered",
         Source::Local => "local",

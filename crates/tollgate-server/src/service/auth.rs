@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -18,7 +18,8 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::Empty;
 use tollgate_tower::answer::Dialect;
-use tollgate_tower::layer::{PeerAddr, TollgateService};
+use tollgate_tower::layer::{Decided, KeepDecision, PeerAddr, TollgateService};
+use tollgate_tower::policy::Head;
 use tower::{Layer as _, ServiceExt as _};
 
 use super::check::read_uri;
@@ -26,6 +27,7 @@ use super::metrics::{Endpoint, Outcome};
 use super::problem::Problem;
 use super::{Service, Shared};
 use crate::door::Door;
+use crate::traces::Parent;
 
 /// What was to be answered if nginx could say it: it knows 2xx, 401 and 403, and makes 500 of all else.
 const STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
@@ -49,18 +51,22 @@ impl Auth {
 
 /// The headers in which a gateway says what was asked of it.
 struct Names {
+    /// What asking about a request is called in traces.
+    span: &'static str,
     method: HeaderName,
     uri: HeaderName,
     host: HeaderName,
 }
 
 const FORWARDED: Names = Names {
+    span: "forward-auth",
     method: HeaderName::from_static("x-forwarded-method"),
     uri: HeaderName::from_static("x-forwarded-uri"),
     host: HeaderName::from_static("x-forwarded-host"),
 };
 
 const ORIGINAL: Names = Names {
+    span: "auth-request",
     method: HeaderName::from_static("x-original-method"),
     uri: HeaderName::from_static("x-original-uri"),
     host: HeaderName::from_static("x-original-host"),
@@ -115,11 +121,30 @@ async fn answer(shared: &Shared, request: Request, names: &Names) -> Response<Bo
         }
     }
     shared.warn_of_strangers(&parts);
+    let mut span = shared.span(names.span, Parent::of(&parts.headers));
+    if let Some(span) = &mut span {
+        let peer = parts.extensions.get::<PeerAddr>();
+        let peer = peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
+        let head = Head {
+            method: &parts.method,
+            uri: &parts.uri,
+            headers: &parts.headers,
+        };
+        span.asked(&parts.method, shared.door.route_of(&head, peer).as_deref());
+        parts.extensions.insert(KeepDecision);
+    }
     let request = http::Request::from_parts(parts, ());
-    match shared.auth.layered.clone().oneshot(request).await {
+    let response = match shared.auth.layered.clone().oneshot(request).await {
         Ok(response) => response.map(Body::new),
         Err(never) => match never {},
+    };
+    if let Some(mut span) = span {
+        span.answered(response.status());
+        if let Some(decided) = response.extensions().get::<Decided>() {
+            span.decided(decided);
+        }
     }
+    response
 }
 
 /// Puts the request that is asked about in the place of the question.

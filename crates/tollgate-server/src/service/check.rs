@@ -20,6 +20,7 @@ use super::problem::Problem;
 use super::reading::{self, Fields, LONGEST_PATH, LONGEST_TEXT, kind};
 use super::{Service, Shared};
 use crate::document::reading::shortened;
+use crate::traces::Parent;
 
 /// The most checks of one question.
 const MOST_CHECKS: usize = 100;
@@ -84,10 +85,11 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Pro
         Some("status=decision") => true,
         Some(_) => return Err(Problem::bad("the only query is ?status=decision")),
     };
+    let parent = Parent::of(request.headers());
     let body = reading::json(&reading::whole(request.into_body()).await?)?;
     let policy = shared.door.policy();
     let Some(checks) = many(&body)? else {
-        let answer = decide(shared, &policy, read(&body, "", &policy)?).await;
+        let answer = decide(shared, &policy, read(&body, "", &policy)?, parent).await;
         let status = match by_decision {
             true => StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK),
             false => StatusCode::OK,
@@ -108,7 +110,7 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Pro
         .collect::<Result<_, _>>()?;
     let decided = checks
         .into_iter()
-        .map(|check| decide(shared, &policy, check));
+        .map(|check| decide(shared, &policy, check, parent));
     let results = join_all(decided).await;
     Ok(with_body(StatusCode::OK, &json!({ "results": results })))
 }
@@ -141,13 +143,24 @@ fn with_body(status: StatusCode, body: &impl serde::Serialize) -> Response<Body>
     response
 }
 
-async fn decide(shared: &Shared, policy: &Policy, check: Check<'_>) -> Answer {
+async fn decide(
+    shared: &Shared,
+    policy: &Policy,
+    check: Check<'_>,
+    parent: Option<Parent>,
+) -> Answer {
+    let mut span = shared.span("check", parent);
+    let families = policy.answers().map(|answers| answers.families);
+    let families = families.unwrap_or_default();
     let refused = |error| Answer::refused(&error, policy.generation());
     let answer = match check {
         Check::Refused(error) => refused(error),
         Check::Told(facts) => {
             let decision = shared.door.decide_on(policy, &facts.request()).await;
-            Answer::of(&decision)
+            if let Some(span) = &mut span {
+                span.decided(&decision);
+            }
+            Answer::of(&decision, families)
         }
         Check::Described(described) => match policy.view(&described.head(), described.ip) {
             Err(error) => refused(error),
@@ -156,10 +169,18 @@ async fn decide(shared: &Shared, policy: &Policy, check: Check<'_>) -> Answer {
                 if let Some(cost) = described.cost {
                     request = request.cost(cost);
                 }
-                Answer::of(&shared.door.decide_on(policy, &request).await)
+                let decision = shared.door.decide_on(policy, &request).await;
+                if let Some(span) = &mut span {
+                    span.asked(&described.method, policy.rules().meet(&request).route());
+                    span.decided(&decision);
+                }
+                Answer::of(&decision, families)
             }
         },
     };
+    if let (Some(span), Ok(status)) = (&mut span, StatusCode::from_u16(answer.status)) {
+        span.answered(status);
+    }
     shared.metrics.count(Endpoint::Check, answer.outcome());
     answer
 }

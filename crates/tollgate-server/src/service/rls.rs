@@ -23,12 +23,14 @@ use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use tollgate::{Joint, Met, Request};
+use tollgate_tower::answer::Answers;
 use tollgate_tower::policy::Policy;
 use tonic::{Code, Response, Status};
 
 use super::Shared;
 use super::metrics::{Endpoint, Outcome};
 use crate::config::Rls;
+use crate::traces::Parent;
 use descriptor::{Descriptor, Odd};
 use generated::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use generated::envoy::service::ratelimit::v3::rate_limit_service_server::{
@@ -92,6 +94,7 @@ impl Limits {
                 "this needs the service's token: authorization: Bearer TOKEN",
             ));
         }
+        let parent = Parent::of(request.metadata().as_ref());
         let asked = request.into_inner();
         check(&asked)?;
         let domains = &self.config.domains;
@@ -104,8 +107,16 @@ impl Limits {
             Err(Odd::Setup(why)) => return Err(Status::invalid_argument(why)),
             Err(Odd::Call(why)) => return Ok((answer::refused(&asked, &why), Outcome::Invalid)),
         };
+        let span = self.shared.span("ShouldRateLimit", parent);
         match self.decide(&policy, &descriptors).await {
-            Some(joint) => Ok(answer::of(&joint)),
+            Some(joint) => {
+                if let Some(mut span) = span {
+                    span.decided(&joint.whole);
+                }
+                let usual = Answers::default();
+                let answers = policy.answers().map_or(&usual, |answers| answers);
+                Ok(answer::of(&joint, answers))
+            }
             None => {
                 let why = "the call meets more than 255 buckets";
                 Ok((answer::refused(&asked, why), Outcome::Invalid))

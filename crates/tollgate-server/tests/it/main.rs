@@ -8,12 +8,14 @@
 )]
 
 mod admin;
+mod answers;
 mod audit;
 mod canary;
 mod chart;
 mod clients;
 mod config;
 mod config_check;
+mod config_files;
 mod config_mistakes;
 mod config_random;
 mod csv;
@@ -52,3 +54,4 @@ mod service_rls;
 mod serving;
 mod small_disk;
 mod told;
+mod traces;

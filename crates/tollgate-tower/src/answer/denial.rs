@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use tollgate::{Decision, Source, Tier, Verdict};
 
 use super::{problem, retry};
@@ -27,6 +27,8 @@ pub struct Denial<'a> {
     decision: &'a Decision,
     /// How long it may wait in a queue, if it was let in.
     patience: Option<Duration>,
+    /// Of the request, if they are known.
+    headers: Option<&'a HeaderMap>,
 }
 
 impl<'a> Denial<'a> {
@@ -36,6 +38,7 @@ impl<'a> Denial<'a> {
         (!decision.allowed()).then_some(Self {
             decision,
             patience: None,
+            headers: None,
         })
     }
 
@@ -46,7 +49,21 @@ impl<'a> Denial<'a> {
         (decision.delay() > patience).then_some(Self {
             decision,
             patience: Some(patience),
+            headers: None,
         })
+    }
+
+    /// The same, with the header fields of the request that is denied.
+    #[must_use]
+    pub fn asked_with(mut self, headers: &'a HeaderMap) -> Self {
+        self.headers = Some(headers);
+        self
+    }
+
+    /// The header fields of the request, if whoever denies it knows them. They are the caller's words: believe nothing, and escape it.
+    #[must_use]
+    pub fn request_headers(&self) -> Option<&'a HeaderMap> {
+        self.headers
     }
 
     /// What was decided.

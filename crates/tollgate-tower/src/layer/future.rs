@@ -15,6 +15,7 @@ use super::body::TollgateBody;
 use super::decided::Decided;
 use super::gate::{Admission, Gate, Settled};
 use super::place::at_once;
+use crate::answer::Answers;
 
 type Waiting = Pin<Box<dyn Future<Output = Option<Admission>> + Send>>;
 
@@ -38,7 +39,7 @@ pin_project! {
     enum State<F, B> {
         New { request: Option<Request<B>> },
         Waiting { admission: Waiting, body: Option<B> },
-        Running { #[pin] response: F, decided: Option<Decided> },
+        Running { #[pin] response: F, decided: Option<Decided>, answers: Option<Arc<Answers>>, keeps: bool },
         Answered { response: Option<Response<Bytes>> },
     }
 }
@@ -83,14 +84,21 @@ where
                 },
                 StateProjected::Waiting { admission, body } => {
                     let admission = ready!(admission.as_mut().poll(context));
-                    (admission.zip(body.take()))
-                        .and_then(|(admission, body)| go_on(admission, body, this.service))
+                    (admission.zip(body.take())).and_then(|(admission, body)| {
+                        go_on(this.gate, admission, body, this.service)
+                    })
                 }
-                StateProjected::Running { response, decided } => {
+                StateProjected::Running {
+                    response,
+                    decided,
+                    answers,
+                    keeps,
+                } => {
                     let mut response = ready!(response.poll(context))?;
                     if let Some(decided) = decided.take() {
-                        this.gate.answers.add(&decided, response.headers_mut());
-                        if this.gate.keeps_decisions {
+                        let answers = answers.as_deref().unwrap_or(&this.gate.answers);
+                        answers.add(&decided, response.headers_mut());
+                        if *keeps {
                             response.extensions_mut().insert(decided);
                         }
                     }
@@ -124,11 +132,13 @@ where
         return Some(State::Running {
             response: service.take()?.call(request),
             decided: None,
+            answers: None,
+            keeps: false,
         });
     }
     let (parts, body) = request.into_parts();
     match first(gate, parts) {
-        First::Now(admission) => go_on(admission, body, service),
+        First::Now(admission) => go_on(gate, admission, body, service),
         First::Later(admission) => Some(State::Waiting {
             admission,
             body: Some(body),
@@ -152,6 +162,7 @@ fn first(gate: &Arc<Gate>, parts: Parts) -> First {
 }
 
 fn go_on<S, B>(
+    gate: &Gate,
     admission: Admission,
     body: B,
     service: &mut Option<S>,
@@ -160,11 +171,14 @@ where
     S: Service<Request<B>>,
 {
     Some(match admission {
-        Admission::Go(mut parts, decided) => {
+        Admission::Go(mut parts, decided, answers) => {
+            let keeps = gate.keeps_decision_of(&parts);
             parts.extensions.insert(decided.clone());
             State::Running {
                 response: service.take()?.call(Request::from_parts(parts, body)),
                 decided: Some(decided),
+                answers,
+                keeps,
             }
         }
         Admission::Stop(response) => State::Answered {

@@ -14,7 +14,7 @@ use tollgate::{Decision, Limiter, PathError, Request};
 
 use super::ask::Ask;
 use super::deadline;
-use super::decided::Decided;
+use super::decided::{Decided, KeepDecision};
 use super::observer::Observer;
 use super::peer::{NOWHERE, PeerAddr};
 use super::place::Place;
@@ -48,7 +48,8 @@ pub(super) struct Gate {
 
 /// What came of a request.
 pub(super) enum Admission {
-    Go(Parts, Decided),
+    /// With the answers of the policy that decided, if it has its own.
+    Go(Parts, Decided, Option<Arc<Answers>>),
     Stop(Response<Bytes>),
 }
 
@@ -150,8 +151,9 @@ impl Gate {
             }
         };
         if let Some(denial) = Denial::of(&charged.decision) {
-            let mut response = self.answers.denied(&denial, dialect());
-            if self.keeps_decisions {
+            let denial = denial.asked_with(&parts.headers);
+            let mut response = self.answers_of(&charged).denied(&denial, dialect());
+            if self.keeps_decision_of(&parts) {
                 let decided = Decided::new(charged.decision);
                 response.extensions_mut().insert(decided);
             }
@@ -173,8 +175,10 @@ impl Gate {
         let patience = patience.map_or(self.max_delay, |told| told.min(self.max_delay));
         let delay = charged.decision.delay();
         let late = Denial::of_impatient(&charged.decision, patience).map(|denial| {
-            let mut response = self.answers.denied(&denial, self.dialect_of(&parts));
-            if self.keeps_decisions {
+            let denial = denial.asked_with(&parts.headers);
+            let answers = self.answers_of(&charged);
+            let mut response = answers.denied(&denial, self.dialect_of(&parts));
+            if self.keeps_decision_of(&parts) {
                 let decided = Decided::new(charged.decision.clone());
                 response.extensions_mut().insert(decided);
             }
@@ -202,6 +206,16 @@ impl Gate {
         self.limiter.refund_on(&met, charged.decision).await;
     }
 
+    /// Whether the response is to carry the decision.
+    pub(super) fn keeps_decision_of(&self, parts: &Parts) -> bool {
+        self.keeps_decisions || parts.extensions.get::<KeepDecision>().is_some()
+    }
+
+    /// Those of the policy that decided, or else the layer's.
+    fn answers_of<'a>(&'a self, charged: &'a Charged) -> &'a Answers {
+        (charged.policy.answers()).map_or(&self.answers, |answers| answers)
+    }
+
     fn dialect_of(&self, parts: &Parts) -> Dialect {
         (self.dialect).unwrap_or_else(|| Dialect::of(&parts.method, &parts.headers))
     }
@@ -225,7 +239,8 @@ impl Charged {
             // The parts of an address that was one, and a path in its place, are one.
             parts.uri = Uri::from_parts(uri).unwrap_or_default();
         }
-        Admission::Go(parts, Decided::new(self.decision))
+        let answers = self.policy.answers().cloned();
+        Admission::Go(parts, Decided::new(self.decision), answers)
     }
 }
 

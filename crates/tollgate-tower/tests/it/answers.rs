@@ -64,19 +64,35 @@ fn an_allowed_request_hears_its_limits_in_both_families() {
 }
 
 #[test]
-fn families_are_sent_as_chosen_and_retry_after_always() {
+fn families_are_sent_as_chosen() {
     let decision = decided([rule("client", "1/m burst 1")], 1, 2);
-    let sent = |legacy, standard| {
+    let sent = |legacy, standard, retry_after| {
+        let families = HeaderFamilies {
+            legacy,
+            standard,
+            retry_after,
+        };
         let mut map = HeaderMap::new();
-        HeaderFamilies { legacy, standard }.add(&decision, &mut map);
+        families.add(&decision, &mut map);
+        let denial = Denial::of(&decision).unwrap();
+        let response = Answers::new(families).denied(&denial, Dialect::Http);
+        for name in map.keys() {
+            assert!(response.headers().contains_key(name), "{name}");
+        }
+        assert_eq!(response.headers().len(), map.len() + 1, "and Content-Type");
         let mut names: Vec<String> = map.keys().map(ToString::to_string).collect();
         names.sort();
         names.join(" ")
     };
     let legacy = "x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset";
-    assert_eq!(sent(true, false), format!("retry-after {legacy}"));
-    assert_eq!(sent(false, true), "ratelimit ratelimit-policy retry-after");
-    assert_eq!(sent(false, false), "retry-after");
+    assert_eq!(sent(true, false, true), format!("retry-after {legacy}"));
+    assert_eq!(sent(true, false, false), legacy);
+    assert_eq!(
+        sent(false, true, true),
+        "ratelimit ratelimit-policy retry-after"
+    );
+    assert_eq!(sent(false, false, true), "retry-after");
+    assert_eq!(sent(false, false, false), "");
 }
 
 #[test]

@@ -24,8 +24,7 @@ pub(super) fn denial(decision: &Decision) -> Option<Denial<'_>> {
 }
 
 /// What was decided about the descriptors of a call.
-pub(super) fn of(joint: &Joint) -> (RateLimitResponse, Outcome) {
-    let answers = Answers::default();
+pub(super) fn of(joint: &Joint, answers: &Answers) -> (RateLimitResponse, Outcome) {
     let denial = denial(&joint.whole);
     let mut headers = HeaderMap::new();
     let mut raw_body = Vec::new();

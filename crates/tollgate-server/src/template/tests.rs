@@ -1,0 +1,69 @@
+//! Bodies, right and wrong.
+
+use tollgate::{LocalLimiter, Request, Rule};
+
+use super::*;
+
+fn denied(body: &str, is_json: bool, cost: u64) -> String {
+    let rule = Rule::new("client", "1/m burst 1".parse().unwrap()).unwrap();
+    let limiter = LocalLimiter::new().with_rules([rule]).unwrap();
+    limiter.decide(&Request::new());
+    let decision = limiter.decide(&Request::new().cost(cost));
+    let mut headers = http::HeaderMap::new();
+    headers.insert("x-request-id", "7f9c".parse().unwrap());
+    let denial = Denial::of(&decision).unwrap().asked_with(&headers);
+    Template::parse(body, is_json).unwrap().write(&denial)
+}
+
+#[test]
+fn placeholders_become_what_they_stand_for() {
+    let body = "{status} {rule} {limit} {retry_after} {request_id}: {detail}";
+    assert_eq!(
+        denied(body, false, 1),
+        "429 client 1 60 7f9c: A limit has no room for this request. Try again in 60 seconds."
+    );
+    // Where waiting does not help there is nothing to say.
+    assert_eq!(denied("wait {retry_after}.", false, 2), "wait .");
+    let css = "<style>p{margin:0} q {} {A}</style>{retry_after}{";
+    assert_eq!(
+        denied(css, false, 1),
+        "<style>p{margin:0} q {} {A}</style>60{"
+    );
+}
+
+#[test]
+fn json_stays_json() {
+    let body =
+        r#"{"rule":{rule},"text":"\"{rule}\": {retry_after} s","wait":{"ms":{retry_after_ms}}}"#;
+    assert_eq!(
+        denied(body, true, 2),
+        r#"{"rule":"client","text":"\"client\":  s","wait":{"ms":null}}"#
+    );
+    let hostile = Template::parse(r#"{"a":"{rule}","b":{rule}}"#, true).unwrap();
+    let filled = hostile.filled(|_| Filled::Text("\"},\n\\\"".to_owned()));
+    let read: serde_json::Value = serde_json::from_str(&filled).unwrap();
+    assert_eq!(read["a"], "\"},\n\\\"");
+    assert_eq!(read["a"], read["b"]);
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place_and_what_was_meant() {
+    let error = Template::parse("one\ntwo {retry_aftr}", false).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "there is no placeholder {retry_aftr}, in line 2 of the body at column 5"
+    );
+    assert_eq!(error.help(), "did you mean {retry_after}?");
+    for (body, is_json, expected) in [
+        ("", false, "the body is empty"),
+        ("{rule", true, "content_type says JSON"),
+        (r#"{"a":{retry_after}0}"#, true, "content_type says JSON"),
+        ("a\u{7}", false, "in its line 1 at column 2"),
+        (&"x".repeat(LONGEST + 1), false, "longer than 16 KiB"),
+        (&"{rule}".repeat(33), false, "more than 32 placeholders"),
+    ] {
+        let error = Template::parse(body, is_json).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    assert!(Template::parse(&"{rule}".repeat(32), false).is_ok());
+}

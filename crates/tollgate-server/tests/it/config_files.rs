@@ -1,0 +1,138 @@
+//! `tollgate check-config` and the files that a configuration names.
+
+use rcgen::{CertificateParams, CertifiedKey, KeyPair, date_time_ymd, generate_simple_self_signed};
+
+use crate::program::{Program, stderr};
+
+const CONFIG: &str = "gateway:
+  upstreams:
+    - { to: \"http://127.0.0.1:1\" }
+    - { path: /a, to: \"https://127.0.0.1:1\", ca: ca.pem }
+  tls:
+    cert: cert.pem
+    key: key.pem
+rules: [{ id: a, per: [], limit: 1/s }]
+";
+
+/// With a certificate, its key, and one that vouches for servers.
+fn prepared() -> Program {
+    let program = Program::new();
+    program.write("tollgate.yaml", CONFIG);
+    let CertifiedKey { cert, signing_key } = certified();
+    program.write("cert.pem", &cert.pem());
+    program.write("key.pem", &signing_key.serialize_pem());
+    program.write("ca.pem", &cert.pem());
+    program
+}
+
+fn certified() -> CertifiedKey<KeyPair> {
+    generate_simple_self_signed(["localhost".to_owned()]).unwrap()
+}
+
+/// The exit code, and what is said on stderr.
+fn checked(program: &Program, args: &[&str]) -> (i32, String) {
+    let args = [&["check-config"], args].concat();
+    let output = program.bare(&args).output().unwrap();
+    (output.status.code().unwrap(), stderr(&output))
+}
+
+#[test]
+fn certificates_that_are_right_say_nothing() {
+    assert_eq!(checked(&prepared(), &[]), (0, String::new()));
+}
+
+#[test]
+fn files_that_are_not_there_are_errors_unless_files_are_left_alone() {
+    let program = Program::new();
+    program.write("tollgate.yaml", CONFIG);
+    let (code, said) = checked(&program, &[]);
+    assert_eq!(code, 2, "{said}");
+    for (field, place) in [
+        ("gateway.upstreams[1].ca: ", "tollgate.yaml:4:"),
+        ("gateway.tls.cert: ", "tollgate.yaml:6:11"),
+        ("gateway.tls.key: ", "tollgate.yaml:7:10"),
+    ] {
+        assert!(said.contains(field) && said.contains(place), "{said}");
+    }
+    assert!(said.contains("--no-files"), "{said}");
+    assert!(said.ends_with("tollgate.yaml has 3 errors\n"), "{said}");
+    assert_eq!(checked(&program, &["--no-files"]), (0, String::new()));
+}
+
+#[test]
+fn files_that_hold_something_else_are_errors_and_not_shown() {
+    for (file, at, expected) in [
+        ("cert.pem", "tollgate.yaml:6:11", "holds no certificate"),
+        ("key.pem", "tollgate.yaml:7:10", "holds no private key"),
+        ("ca.pem", "tollgate.yaml:4:", "holds no certificate"),
+    ] {
+        let program = prepared();
+        program.write(file, "hunter2");
+        let (code, said) = checked(&program, &[]);
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains(at) && said.contains(expected), "{said}");
+        assert!(
+            said.ends_with("has 1 error\n") && !said.contains("hunter2"),
+            "{said}"
+        );
+    }
+    let program = prepared();
+    let broken = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+    program.write("cert.pem", broken);
+    program.write("ca.pem", broken);
+    let (code, said) = checked(&program, &[]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.ends_with("has 2 errors\n"), "{said}");
+}
+
+#[test]
+fn a_key_of_another_certificate_is_an_error() {
+    let program = prepared();
+    program.write("key.pem", &certified().signing_key.serialize_pem());
+    let (code, said) = checked(&program, &[]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("is not that of the certificate in"), "{said}");
+    assert!(said.contains("tollgate.yaml:7:10"), "{said}");
+}
+
+#[test]
+fn a_certificate_that_has_expired_is_a_warning() {
+    let program = prepared();
+    let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    params.not_before = date_time_ymd(2019, 1, 1);
+    params.not_after = date_time_ymd(2020, 2, 3);
+    let key = KeyPair::generate().unwrap();
+    program.write("cert.pem", &params.self_signed(&key).unwrap().pem());
+    program.write("key.pem", &key.serialize_pem());
+    let (code, said) = checked(&program, &[]);
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        said.contains(
+            "warning: gateway.tls.cert: the certificate in \"cert.pem\" expired on 2020-02-03"
+        ),
+        "{said}"
+    );
+    assert_eq!(checked(&program, &["--strict"]).0, 2);
+}
+
+#[test]
+fn the_body_of_denials_is_read_as_well() {
+    let program = Program::new();
+    let config = "service: {}\nanswers:\n  denied: { body_file: slow.txt }\nrules: [{ id: a, per: [], limit: 1/s }]\n";
+    program.write("tollgate.yaml", config);
+    let (code, said) = checked(&program, &[]);
+    assert!(code == 2 && said.contains("tollgate.yaml:3:13"), "{said}");
+    assert_eq!(checked(&program, &["--no-files"]), (0, String::new()));
+    program.write("slow.txt", "line\n  {rul}");
+    let (code, said) = checked(&program, &[]);
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains(
+            "in \"slow.txt\" there is no placeholder {rul}, in line 2 of the body at column 3"
+        ),
+        "{said}"
+    );
+    assert!(said.contains("did you mean {rule}?"), "{said}");
+    program.write("slow.txt", "{rule}");
+    assert_eq!(checked(&program, &[]), (0, String::new()));
+}
