@@ -4,6 +4,7 @@
 //! open; signals reload, restart or stop it all. [`doors`] is the one place that lists the doors.
 
 mod doors;
+mod examination;
 mod handover;
 mod notify;
 mod signals;
@@ -307,6 +308,7 @@ async fn open_door(source: &Source) -> Result<(Door, Arc<Config>), Failure> {
     };
     let limiter = door::limiter(&config.store)
         .map_err(|error| Failure::BadInput(format!("the store cannot be used: {error}")))?;
+    examination::begin(&config.store);
     let trail = match (&config.audit, &config.database) {
         (Some(audit), Some(settings)) => {
             Some(start_trail(settings.url.expose(), audit.clone()).await?)

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use command_fds::{CommandFdExt as _, FdMapping};
 
+use tollgate_testing::redis_server::RedisServer;
+
 use crate::program::{Program, stderr};
 use crate::serving::{PATIENCE, Serving, ask, until};
 
@@ -160,8 +162,22 @@ fn sigterm_lets_what_is_under_way_end_and_says_meanwhile_that_it_is_not_ready() 
 }
 
 #[test]
+fn a_store_that_would_reset_limits_is_warned_of_at_the_start() {
+    let redis = RedisServer::start();
+    redis.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let serving = Serving::by(&format!("{CONFIG}store: {{ redis: {:?} }}\n", redis.url()));
+    serving.wait_for("the store may break promises");
+    serving.wait_for("maxmemory-policy allkeys-lru");
+}
+
+#[test]
 fn a_second_signal_ends_it_at_once() {
-    let mut serving = Serving::demo();
+    // A server that takes requests and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = silent.local_addr().unwrap();
+    let mut serving = Serving::by(&format!(
+        "{CONFIG}gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ path: /, to: [\"http://{upstream}\"] }}] }}\n"
+    ));
     let gateway = serving.address("gateway");
     let slow = std::thread::spawn(move || ask(gateway, "GET", "/slow", &[]));
     until(
