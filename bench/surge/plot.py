@@ -21,7 +21,7 @@ def draw(runs, about, stem):
                 bins[int(request.due)].append(request)
         draw_latency(rows[0][column], seconds, bins)
         draw_rates(rows[1][column], seconds, bins, about)
-        rows[0][column].set_title(TITLES[run["name"]], loc="left", fontweight="medium")
+        rows[0][column].set_title(TITLES[run["name"]], loc="left", fontweight="bold")
         for axes in rows[:, column]:
             before, surge, _ = about["phases"]
             axes.axvspan(before, before + surge, color="#f3efe6", zorder=0)
