@@ -1,5 +1,7 @@
 """Latency and goodput over time, without and with, as SVG and PNG."""
 
+import math
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -15,19 +17,18 @@ def draw(runs, about, stem):
     figure, rows = pyplot.subplots(2, 2, figsize=(13, 8), sharex=True, sharey="row", constrained_layout=True)
     seconds = range(sum(about["phases"]))
     for column, run in enumerate(runs):
-        bins = [[] for _ in seconds]
-        for request in run["requests"]:
-            if 0 <= request.due < len(bins):
-                bins[int(request.due)].append(request)
-        draw_latency(rows[0][column], seconds, bins)
-        draw_rates(rows[1][column], seconds, bins, about)
-        rows[0][column].set_title(TITLES[run["name"]], loc="left", fontweight="medium")
+        draw_latency(rows[0][column], seconds, by_second(run["requests"], seconds, lambda request: request.due))
+        draw_rates(rows[1][column], seconds, run["requests"], about)
+        rows[0][column].set_title(TITLES[run["name"]], loc="left", fontweight="bold")
         for axes in rows[:, column]:
             before, surge, _ = about["phases"]
             axes.axvspan(before, before + surge, color="#f3efe6", zorder=0)
             axes.grid(color="#eef0f3")
             axes.spines[["top", "right"]].set_visible(False)
         rows[1][column].set_xlabel("seconds; shaded: the surge")
+    # The colours are the same on both sides.
+    rows[0][0].legend(loc="lower right", frameon=False, fontsize=9)
+    rows[1][0].legend(loc="upper center", frameon=False, fontsize=9, ncols=5)
     rows[0][0].set_ylabel("ms, from when a request was due")
     rows[1][0].set_ylabel("requests per second")
     figure.suptitle(f"{about['users']:,} impatient riders, a service made for {about['capacity']} requests a second ({about['date'][:10]})", x=0.01, ha="left")
@@ -35,30 +36,38 @@ def draw(runs, about, stem):
     figure.savefig(stem.with_suffix(".png"), dpi=110)
 
 
+def by_second(requests, seconds, when):
+    bins = [[] for _ in seconds]
+    for request in requests:
+        if 0 <= when(request) < len(bins):
+            bins[int(when(request))].append(request)
+    return bins
+
+
 def draw_latency(axes, seconds, bins):
     def line(keep, percent, **style):
         values = [percentile(sorted(request.took for request in of_second if keep(request)), percent) for of_second in bins]
-        points = [(second, value) for second, value in zip(seconds, values) if value is not None]
-        if points:
-            axes.plot(*zip(*points), **style)
+        # A second without any is a gap in the line.
+        axes.plot(seconds, [math.nan if value is None else value for value in values], **style)
 
     admitted = lambda request: not request.is_rejected
     line(admitted, 99, color=BLUE, label="admitted, p99")
     line(admitted, 50, color=PALE, label="admitted, median")
     line(lambda request: request.is_rejected, 99, color=GREY, linestyle="--", label="429, p99")
     axes.set_yscale("log")
-    axes.legend(loc="upper right", frameon=False, fontsize=9)
 
 
-def draw_rates(axes, seconds, bins, about):
-    def line(keep, **style):
+def draw_rates(axes, seconds, requests, about):
+    sent = by_second(requests, seconds, lambda request: request.due)
+    ended = by_second(requests, seconds, lambda request: request.due + request.took / 1000)
+
+    def line(bins, keep, **style):
         axes.plot(seconds, [sum(map(keep, of_second)) for of_second in bins], **style)
 
-    line(lambda request: True, color=PALE, label="sent")
-    line(lambda request: request.is_rejected, color=GREY, linestyle="--", label="429")
-    line(lambda request: request.is_failed, color=RED, label="failed")
-    line(lambda request: request.is_served, color=GREEN, linewidth=2, label="goodput")
+    line(sent, lambda request: True, color=PALE, label="sent")
+    line(ended, lambda request: request.is_rejected, color=GREY, linestyle="--", label="429")
+    line(ended, lambda request: request.is_failed, color=RED, label="failed")
+    line(ended, lambda request: request.is_served, color=GREEN, linewidth=2, label="goodput")
     axes.axhline(about["capacity"], color="#3d4855", linewidth=1, linestyle=":", label="made for")
     axes.set_yscale("symlog", linthresh=100)
-    axes.set_ylim(bottom=0)
-    axes.legend(loc="upper right", frameon=False, fontsize=9, ncols=2)
+    axes.set_ylim(0, 10 * about["users"])

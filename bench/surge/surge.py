@@ -5,6 +5,7 @@
 """
 
 import argparse
+import collections
 import datetime
 import json
 import os
@@ -28,10 +29,11 @@ CAPACITY = 800
 class Process:
     """A process that is ended with this, and whose log is read so that it never waits for us."""
 
-    def __init__(self, command, stream, environment=None):
+    def __init__(self, command, stream, environment=None, folder=None):
         pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: subprocess.PIPE}
-        self.child = subprocess.Popen(command, env={**os.environ, **(environment or {})}, text=True, **pipes)
+        self.child = subprocess.Popen(command, env={**os.environ, **(environment or {})}, text=True, cwd=folder, **pipes)
         self.lines = getattr(self.child, stream)
+        self.last_lines = collections.deque(maxlen=20)
 
     def __enter__(self):
         return self
@@ -48,9 +50,12 @@ class Process:
             said.append(line)
             found = find(line)
             if found:
-                threading.Thread(target=lambda: [None for _ in self.lines], daemon=True).start()
+                self.go_on_reading()
                 return found
         sys.exit(f"{self.child.args[0]} did not start:\n{''.join(said)}")
+
+    def go_on_reading(self):
+        threading.Thread(target=lambda: self.last_lines.extend(self.lines), daemon=True).start()
 
     def cpu_seconds(self):
         """What it has used of the processors so far."""
@@ -102,16 +107,16 @@ def ride(arguments, name, host, service, others, folder):
     environment = {
         "RIDERS_LOG": str(log),
         "RIDERS_PHASES": ",".join(map(str, arguments.phases)),
-        "RIDERS_PATIENCE_MS": str(arguments.patience_ms),
     }
-    command = [arguments.riders, "--host", host, "--users", str(arguments.users), "--startup-time", "3s",
-               "--run-time", f"{sum(arguments.phases) - 3}s", "--no-metrics", "--no-print-metrics"]
+    command = [arguments.riders, "--host", host, "--users", str(arguments.users), "--increase-time", "3s",
+               "--run-time", f"{sum(arguments.phases) - 3}s", "--timeout", str(arguments.patience_ms / 1000),
+               "--accept-invalid-certs", "--no-gzip", "--no-metrics", "--no-print-metrics"]
     used_before = {who: process.cpu_seconds() for who, process in others.items()}
     began = time.monotonic()
     seen = []
-    with Process(command, "stderr", environment) as riders:
+    with Process(command, "stderr", environment, folder) as riders:
         others = {**others, "riders": riders}
-        threading.Thread(target=lambda: [None for _ in riders.lines], daemon=True).start()
+        riders.go_on_reading()
         bound = began + sum(arguments.phases) + 30
         cpu = {}
         while riders.child.poll() is None:
@@ -122,12 +127,12 @@ def ride(arguments, name, host, service, others, folder):
             now = journal(service)
             seen.append({"at": elapsed, **now})
             phase = "calm" if elapsed < before else "surge" if elapsed < before + surge else "calm again"
-            progress(f"{name}: {elapsed:3.0f} of {sum(arguments.phases)} s, {phase}: the service has served {now['served']:,}, "
-                     f"{now['served_nobody']:,} of them too late, {now['queued']:,} wait", len(seen))
+            progress(f"{name}: {elapsed:3.0f} of {sum(arguments.phases)} s, {phase}: the service has served {now['served']:,} in time "
+                     f"and {now['served_nobody']:,} too late, {now['queued']:,} wait", len(seen))
             if riders.child.poll() is None:
                 cpu = {who: process.cpu_seconds() - used_before.get(who, 0) for who, process in others.items()}
         if riders.child.returncode:
-            sys.exit(f"the riders ended with {riders.child.returncode}")
+            sys.exit(f"the riders ended with {riders.child.returncode}:\n{''.join(riders.last_lines)}")
     if sys.stderr.isatty():
         print(file=sys.stderr)
     seconds = seen[-1]["at"]

@@ -1,10 +1,10 @@
 //! 2,000 riders as a load test with Goose: calm, then at ten times the rate, then calm again.
 //!
-//!     impatient-riders --host http://127.0.0.1:8080 --users 2000 --startup-time 5s --run-time 80s --no-metrics
+//!     impatient-riders --host http://127.0.0.1:8080 --users 2000 --increase-time 3s --run-time 77s --timeout 2 --accept-invalid-certs --no-metrics
 //!
-//! A rider waits for an answer or gives up, pauses, and goes on; what failed is tried again, up to three times. `RIDERS_LOG` is where every request
-//! is noted: when it was to be sent, how late it was, what it took from then on, what came of it. `RIDERS_PHASES` are the seconds of
-//! the three phases, `RIDERS_PATIENCE_MS` is how long a rider waits.
+//! A rider waits for an answer or gives up (`--timeout`), pauses, and goes on; what failed is tried again, up to three times. `RIDERS_LOG` is where
+//! every request is noted: when it was to be sent, how late it was, what it took from then on, what came of it. `RIDERS_PHASES` are the
+//! seconds of the three phases. Without `--accept-invalid-certs` each of the 2,000 clients reads the system's certificates first, for nothing.
 
 mod log;
 
@@ -64,10 +64,11 @@ impl Endpoint {
 
 /// The run, as it was told.
 struct Run {
-    began: Instant,
+    /// When the first rider came: clients take a while to make.
+    began: OnceLock<Instant>,
     /// When riders lose their calm, and when they find it again.
     surge: (Duration, Duration),
-    patience: Duration,
+    end: Duration,
     log: Log,
 }
 
@@ -80,32 +81,43 @@ impl Run {
             |text: &str| (text.parse::<u64>()).map_err(|_| format!("not a number: {text}"));
         let phases = said("RIDERS_PHASES")?;
         let seconds: Vec<u64> = phases.split(',').map(number).collect::<Result<_, _>>()?;
-        let &[before, surge, _after] = seconds.as_slice() else {
+        let &[before, surge, after] = seconds.as_slice() else {
             return Err(format!(
                 "RIDERS_PHASES are three numbers, such as 20,40,20; this is {phases:?}"
             ));
         };
         let at = Duration::from_secs;
         Ok(Self {
-            began: Instant::now(),
+            began: OnceLock::new(),
             surge: (at(before), at(before + surge)),
-            patience: Duration::from_millis(number(&said("RIDERS_PATIENCE_MS")?)?),
+            end: at(before + surge + after),
             log: Log::create(&said("RIDERS_LOG")?)
                 .map_err(|error| format!("RIDERS_LOG: {error}"))?,
         })
     }
 
-    /// Between two requests: 1 to 5 s, and a tenth of that in the surge.
-    fn pause(&self) -> Duration {
-        let calm = rand::rng().random_range(1_000_000..5_000_000);
-        let since = self.began.elapsed();
-        let is_surge = (self.surge.0..self.surge.1).contains(&since);
-        // Who paused calmly when the surge began has heard of it within a moment.
-        let pause = Duration::from_micros(if is_surge { calm / 10 } else { calm });
-        match self.surge.0.checked_sub(since) {
-            Some(until) if until < pause => until + (pause - until) / 10,
-            _ => pause,
-        }
+    fn began(&self) -> Instant {
+        *self.began.get_or_init(Instant::now)
+    }
+
+    fn is_over(&self) -> bool {
+        self.began().elapsed() >= self.end
+    }
+
+    /// When the next request is due: in 1 to 5 s, and in a tenth of that in the surge; nothing is due after the end.
+    fn next_due(&self) -> Instant {
+        let since = self.began().elapsed();
+        let calm = Duration::from_micros(rand::rng().random_range(1_000_000..5_000_000));
+        let (surge, calm_again) = self.surge;
+        let due = if (surge..calm_again).contains(&since) {
+            since + calm / 10
+        } else if (since..since + calm).contains(&surge) {
+            // Whoever pauses calmly when the surge begins shortens what is left of it.
+            surge + (since + calm - surge) / 10
+        } else {
+            since + calm
+        };
+        self.began() + due.min(self.end)
     }
 }
 
@@ -114,7 +126,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let run = Run::from_environment()?;
     RUN.set(run).map_err(|_| "started twice")?;
     let riders = scenario!("Rider")
-        .register_transaction(transaction!(prepare).set_on_start())
+        .register_transaction(transaction!(pause_first).set_on_start())
         .register_transaction(transaction!(ask_for_something));
     GooseAttack::initialize()?
         .register_scenario(riders)
@@ -126,16 +138,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A client with a rider's patience and a connection of its own, and a pause before the first request so that not all begin together.
-async fn prepare(rider: &mut GooseUser) -> TransactionResult {
-    let Some(run) = RUN.get() else { return Ok(()) };
-    rider
-        .set_client_builder(reqwest::Client::builder().timeout(run.patience))
-        .await?;
-    let pause = run.pause();
-    tokio::time::sleep(pause).await;
+/// A pause before the first request, so that not all begin together.
+async fn pause_first(rider: &mut GooseUser) -> TransactionResult {
+    if let Some(run) = RUN.get() {
+        let due = run.next_due();
+        rider.set_session_data(Due(due));
+        tokio::time::sleep_until(due.into()).await;
+    }
     Ok(())
 }
+
+/// When a rider's next request is due: from then on it counts, however late the rider is woken.
+#[derive(Clone, Copy)]
+struct Due(Instant);
 
 /// One wish: the request, its retries, and the pauses after each.
 async fn ask_for_something(rider: &mut GooseUser) -> TransactionResult {
@@ -143,7 +158,12 @@ async fn ask_for_something(rider: &mut GooseUser) -> TransactionResult {
     let endpoint = Endpoint::any();
     let (method, path) = endpoint.request(rider.weighted_users_index);
     let name = format!("rider-{}", rider.weighted_users_index);
-    let mut due = Instant::now();
+    if run.is_over() {
+        // Goose ends it in a moment.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        return Ok(());
+    }
+    let mut due = (rider.get_session_data::<Due>()).map_or_else(Instant::now, |due| due.0);
     for attempt in 0..=RETRIES {
         let builder = rider
             .get_request_builder(&method, &path)?
@@ -161,18 +181,19 @@ async fn ask_for_something(rider: &mut GooseUser) -> TransactionResult {
             Err(_) => Sent::BROKEN,
         };
         run.log.note(&Sent {
-            due: due.duration_since(run.began),
+            due: due.duration_since(run.began()),
             lag,
             took: due.elapsed(),
             endpoint: endpoint as u8,
             attempt,
             status,
         });
-        due = Instant::now() + run.pause();
+        due = run.next_due();
         tokio::time::sleep_until(due.into()).await;
-        if (200..300).contains(&status) {
+        if (200..300).contains(&status) || run.is_over() {
             break;
         }
     }
+    rider.set_session_data(Due(due));
     Ok(())
 }
