@@ -7,7 +7,7 @@ BUILD_NEEDS := cc:gcc
 SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql nginx:nginx caddy:caddy curl:curl python/requests:python3-requests
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run simulate test check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway clean
+.PHONY: help run simulate test check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -99,6 +99,16 @@ GATEWAY_NEEDS := nginx:nginx wrk:wrk h2load:nghttp2-client
 bench-gateway: tools ## the gateway beside nginx, the limiter's share of it, and decisions per second over HTTP and gRPC (about five minutes)
 	@tools/need $(GATEWAY_NEEDS)
 	cargo bench --package tollgate-server --bench gateway
+
+# Each run of wrk in seconds, rounds in turns, clients; and whom, if not all: PEERS_ONLY='nginx|tollgate'.
+PEERS_SECONDS ?= 3
+PEERS_ROUNDS ?= 3
+PEERS_KEYS ?= 100000
+PEERS_ONLY ?=
+
+bench-peers: tools ## Tollgate beside its peers: speed, memory, exactness, an outage of Redis (about ten minutes and the builds; PEERS_SECONDS=1 PEERS_ROUNDS=1 for a look)
+	@bench/peers/install
+	@PEERS_SECONDS=$(PEERS_SECONDS) PEERS_ROUNDS=$(PEERS_ROUNDS) PEERS_KEYS=$(PEERS_KEYS) PEERS_ONLY='$(PEERS_ONLY)' python3 -B bench/peers/run.py
 
 clean: ## remove what was built and written
 	cargo clean
