@@ -14,8 +14,8 @@ def _svg(width, height, parts):
 
 def bars(title, rows):
     """rows: (name, figure, whether it is ours), the longest on top."""
-    left, right, step = 220, 90, 22
-    width, height = 820, 50 + step * len(rows)
+    left, right, step = 270, 90, 22
+    width, height = 870, 50 + step * len(rows)
     most = max((figure for _, figure, _ in rows), default=1)
     parts = [f'<text x="10" y="22" font-size="14" font-weight="bold">{escape(title)}</text>']
     for index, (name, figure, ours) in enumerate(sorted(rows, key=lambda row: -row[1])):
@@ -29,7 +29,7 @@ def bars(title, rows):
 
 def waits(title, rows, away):
     """rows: (name, [(second, status, wait)], whether it is ours), one strip each; the wait on a logarithmic scale from 1 ms to 10 s."""
-    left, strip, width = 220, 64, 820
+    left, strip, width = 270, 64, 870
     height = 60 + (strip + 10) * len(rows)
     end = max((at for _, answers, _ in rows for at, _, _ in answers), default=1)
     colours = {"200": OURS, "429": "#c9a227", "error": "#b3261e"}

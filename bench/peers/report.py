@@ -98,7 +98,7 @@ def whole(peers, runs, results, settings, last_line, day, charts, remarks):
     for store in ("memory", "Redis"):
         lines += [f"## In {store}, all admitted", *load_table(of[store], all_figures, memory), "",
                   f"## In {store}, 99 % denied", *load_table(of[store], deny_figures, deny_memory), ""]
-    lines += ["throttlecrab-server answers 200 with the verdict in the body; twenty requests before each run saw that it counts.", "", *remarks, ""]
+    lines += ["throttlecrab-server answers 200 with the verdict in the body; twenty requests before each run saw that it counts. With a burst of 1 (one an hour) it admits everything, so the limit where 99 % are denied is 2 an hour for all.", "", *remarks, ""]
     lines += [f"![]({name})" for name in charts]
     lines += ["", "## Who is right", "What is right is in brackets. Two tiers: 10 an hour, of them 5 on /x; 20 requests to /x, then 20 to /y. Boundary: 20 in 2 s; one request, 19 at 1.8 s, 40 at 2.1 s; "
               "token buckets promise the burst and what flows in, 23 here. Four instances: 100 an hour, 200 requests to each of four processes at once.", "",

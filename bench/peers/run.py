@@ -38,7 +38,8 @@ def remarks(peers, figures):
     for peer in (peer for peer in peers if peer.is_ours and peer.name in speed):
         for other in peers:
             if not other.is_ours and other.store == peer.store and other.name in speed and speed[other.name] > speed[peer.name]:
-                lines.append(f"- {other.name} ({other.kind}) is {speed[other.name] / speed[peer.name]:.2f} times as fast as {peer.name} ({peer.kind}).")
+                lines.append(f"- {other.name} ({other.kind}) is {speed[other.name] / speed[peer.name]:.2f} times as fast as {peer.name} ({peer.kind})"
+                             + (f": {other.why_faster}." if other.why_faster else "."))
     return lines and ["Faster than Tollgate, with all admitted:", *lines]
 
 

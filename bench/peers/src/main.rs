@@ -43,7 +43,7 @@ async fn answer(
 }
 
 async fn run() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).collect::<Vec<_>>().into_iter();
     let mut next = || {
         arguments
             .next()
