@@ -8,7 +8,7 @@ SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:r
 DEPLOY_NEEDS := promtool:prometheus systemd-analyze:systemd logrotate:logrotate nginx:nginx
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments clean
+.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -130,6 +130,15 @@ payments: tools ## merchants with plans behind four gateways on one Redis, which
 	@mkdir -p bench/results
 	@target/release/payments --out bench/results/payments-$$(date -u +%F).md --circumstances \
 	  "$$(date -u '+%F %H:%M UTC'), $$(nproc) cores, $$(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), Linux $$(uname -r); load of the machine before the run: $$(cut -d' ' -f1-3 /proc/loadavg)."
+# Each run of wrk in seconds, rounds in turns, clients; and whom, if not all: PEERS_ONLY='nginx|tollgate'.
+PEERS_SECONDS ?= 3
+PEERS_ROUNDS ?= 3
+PEERS_KEYS ?= 100000
+PEERS_ONLY ?=
+
+bench-peers: tools ## Tollgate beside its peers: speed, memory, exactness, an outage of Redis (about ten minutes and the builds; PEERS_SECONDS=1 PEERS_ROUNDS=1 for a look)
+	@bench/peers/install
+	@PEERS_SECONDS=$(PEERS_SECONDS) PEERS_ROUNDS=$(PEERS_ROUNDS) PEERS_KEYS=$(PEERS_KEYS) PEERS_ONLY='$(PEERS_ONLY)' python3 -B bench/peers/run.py
 
 clean: ## remove what was built and written
 	cargo clean
