@@ -130,6 +130,7 @@ payments: tools ## merchants with plans behind four gateways on one Redis, which
 	@mkdir -p bench/results
 	@target/release/payments --out bench/results/payments-$$(date -u +%F).md --circumstances \
 	  "$$(date -u '+%F %H:%M UTC'), $$(nproc) cores, $$(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), Linux $$(uname -r); load of the machine before the run: $$(cut -d' ' -f1-3 /proc/loadavg)."
+
 # Each run of wrk in seconds, rounds in turns, clients; and whom, if not all: PEERS_ONLY='nginx|tollgate'.
 PEERS_SECONDS ?= 3
 PEERS_ROUNDS ?= 3
