@@ -24,6 +24,7 @@ mod door;
 mod explain;
 mod figures;
 mod gateway;
+mod gateway_crowd;
 mod gateway_log;
 mod gateway_malformed;
 mod gateway_slow;
