@@ -39,6 +39,7 @@ mod program;
 mod proxy;
 mod proxy_faults;
 mod proxy_health;
+mod proxy_interim;
 mod proxy_protocols;
 mod proxy_setting;
 mod refusals;
