@@ -87,6 +87,10 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
             "gateway.upstreams[].idle_timeout",
             time(upstream.idle_timeout.unwrap()),
         ),
+        (
+            "gateway.upstreams[].tunnel_timeout",
+            time(upstream.tunnel_timeout.unwrap()),
+        ),
         ("gateway.upstreams[].retries", upstream.retries.to_string()),
         (
             "gateway.upstreams[].keepalive",

@@ -34,6 +34,10 @@ impl<S> Requests<S> {
             watch,
         }
     }
+
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer.0
+    }
 }
 
 impl<S, B> hyper::service::Service<Request<Incoming>> for Requests<S>
