@@ -180,6 +180,7 @@ fn listen_config(
         send_timeout: config.send_timeout,
         most_head_bytes: config.max_head,
         most_streams: config.max_streams,
+        longest_age: config.max_age,
         drain: config.drain,
         on_refused_head: OnRefusedHead::default(),
         tls: certificate.map(Certificate::server_config).transpose()?,

@@ -57,6 +57,8 @@ pub struct ListenConfig {
     pub most_head_bytes: usize,
     /// The most requests at a time on a connection of HTTP/2.
     pub most_streams: u32,
+    /// How old a connection of HTTP/2 may become; some go up to an eighth earlier, so that not all do at once.
+    pub longest_age: Duration,
     /// How long requests that are under way may take to end once there is an end to it all.
     pub drain: Duration,
     /// How to speak TLS, if it is to be spoken.
@@ -75,6 +77,7 @@ impl Default for ListenConfig {
             send_timeout: Duration::from_secs(60),
             most_head_bytes: 32 * 1_024,
             most_streams: 100,
+            longest_age: Duration::from_secs(3_600),
             drain: Duration::from_secs(30),
             tls: None,
         }
