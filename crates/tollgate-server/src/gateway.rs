@@ -6,11 +6,12 @@
 //! 4. the limiter decides ([`Door::layer`]); a denial is answered here, and nobody behind hears of it;
 //! 5. the body is bounded (`bounded`, `body`), so a body that is too long was decided on, too;
 //! 6. the service behind answers; what it has not read of the body is read or given up (`rest`);
-//! 7. when all of the answer has gone out, it is counted (`metrics`) and logged (`access_log`).
+//! 7. when all of the answer has gone out, it is counted (`metrics`) and logged (`access_log`); an upgraded connection (`tunnel`) is logged when it has ended.
 //!
 //! A connection stays with one worker, a thread with a runtime of its own, so a request never changes threads.
 
 mod access_log;
+mod account;
 mod body;
 mod bounded;
 mod front;
@@ -19,6 +20,7 @@ mod problem;
 mod refusal;
 mod request_id;
 mod rest;
+mod tunnel;
 mod worker;
 
 use std::fmt;
@@ -34,17 +36,19 @@ use http_body::Body;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer as _;
 
+pub use access_log::LogFile;
 pub use body::{BodyError, RequestBody};
 pub use metrics::GatewayMetrics;
 pub use request_id::X_REQUEST_ID;
 pub(crate) use request_id::plain_request_id;
 pub use rest::LentBody;
+pub use tunnel::{Tunnel, TunnelEnd};
 pub use worker::Behind;
 
 use crate::config;
 use crate::door::Door;
 use crate::listen::tls::{Certificate, TlsError};
-use crate::listen::{Arrivals, ListenConfig, Places, Uncounted};
+use crate::listen::{Arrivals, ListenConfig, OnRefusedHead, Places, Uncounted};
 use access_log::AccessLog;
 use body::BodyLimits;
 use bounded::Bounded;
@@ -59,6 +63,7 @@ pub struct UpstreamTime(pub Duration);
 #[derive(Debug)]
 pub struct Gateway {
     threads: Vec<JoinHandle<()>>,
+    log_file: Option<LogFile>,
 }
 
 impl Gateway {
@@ -82,8 +87,11 @@ impl Gateway {
             + 'static,
     {
         let certificate = config.tls.clone().map(Certificate::read).transpose()?;
-        let listen = Arc::new(listen_config(config, door, certificate.as_ref())?);
         let (log, writer) = access_log(config, metrics)?.unzip();
+        let mut listen = listen_config(config, door, certificate.as_ref())?;
+        listen.on_refused_head = on_refused_head(metrics, log.as_ref());
+        let listen = Arc::new(listen);
+        let log_file = log.as_ref().map(AccessLog::file);
         let places = Places::new(
             listen.most_connections,
             listen.most_per_address,
@@ -132,7 +140,13 @@ impl Gateway {
             stop,
         )?);
         threads.extend(writer);
-        Ok(Self { threads })
+        Ok(Self { threads, log_file })
+    }
+
+    /// The access log as whoever rotates it sees it, if there is one.
+    #[must_use]
+    pub fn log_file(&self) -> Option<LogFile> {
+        self.log_file.clone()
     }
 
     /// Waits until it has stopped, all that was under way has ended, and the last line is logged.
@@ -167,8 +181,21 @@ fn listen_config(
         send_timeout: config.send_timeout,
         most_head_bytes: config.max_head,
         most_streams: config.max_streams,
+        longest_age: config.max_age,
         drain: config.drain,
+        on_refused_head: OnRefusedHead::default(),
         tls: certificate.map(Certificate::server_config).transpose()?,
+    })
+}
+
+/// Counts and logs what hyper refuses, as no service of ours ever sees it.
+fn on_refused_head(metrics: &GatewayMetrics, log: Option<&AccessLog>) -> OnRefusedHead {
+    let (metrics, log) = (metrics.clone(), log.cloned());
+    OnRefusedHead::tell(move |peer, head| {
+        metrics.refused_head(head);
+        if let Some(log) = &log {
+            log.note_refused(peer.ip(), head);
+        }
     })
 }
 

@@ -11,6 +11,7 @@ mod crowd;
 mod metrics;
 mod places;
 mod preface;
+mod refused;
 mod request;
 mod stream;
 pub mod tls;
@@ -33,6 +34,7 @@ use tower_service::Service;
 pub(crate) use crowd::Crowd;
 pub use metrics::ListenMetrics;
 pub(crate) use places::{Full, Place, Places};
+pub use refused::{OnRefusedHead, RefusedHead};
 
 /// What a connection may do.
 #[derive(Clone, Debug)]
@@ -43,6 +45,8 @@ pub struct ListenConfig {
     pub most_per_address: usize,
     /// Whose connections are not counted like that: proxies, who stand for many.
     pub uncounted: Uncounted,
+    /// Who hears of heads that are refused before a service sees them.
+    pub on_refused_head: OnRefusedHead,
     /// How long a caller may take to finish the handshake of TLS and the head of its first request, and the head of each further one.
     pub head_timeout: Duration,
     /// How long a connection may be idle between requests.
@@ -53,6 +57,8 @@ pub struct ListenConfig {
     pub most_head_bytes: usize,
     /// The most requests at a time on a connection of HTTP/2.
     pub most_streams: u32,
+    /// How old a connection of HTTP/2 may become; some go up to an eighth earlier, so that not all do at once.
+    pub longest_age: Duration,
     /// How long requests that are under way may take to end once there is an end to it all.
     pub drain: Duration,
     /// How to speak TLS, if it is to be spoken.
@@ -65,11 +71,13 @@ impl Default for ListenConfig {
             most_connections: 10_000,
             most_per_address: 1_000,
             uncounted: Uncounted::default(),
+            on_refused_head: OnRefusedHead::default(),
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             send_timeout: Duration::from_secs(60),
             most_head_bytes: 32 * 1_024,
             most_streams: 100,
+            longest_age: Duration::from_secs(3_600),
             drain: Duration::from_secs(30),
             tls: None,
         }

@@ -153,7 +153,7 @@ impl Proxy {
             groups.push(Arc::new(Group::new(upstream, metrics)?));
         }
         groups.sort_by_key(|group| std::cmp::Reverse(group.upstream.path.len()));
-        let tunnels = Tunnels::new(metrics.tunnels());
+        let tunnels = Tunnels::new(metrics.tunnels(), metrics.tunnels_idle());
         Ok(Self::of(Arc::new(Shared {
             settings,
             groups,
@@ -298,7 +298,9 @@ impl Worker {
             return Err(Failure::Garbled);
         };
         group.succeeded(&answer.pool.server);
-        self.shared.tunnels.start(front, *link, answer.place);
+        let patience = group.upstream.tunnel_timeout;
+        let tunnel = (self.shared.tunnels).start(front, *link, answer.place, patience);
+        response.extensions_mut().insert(tunnel);
         head::remove_hop_by_hop(response.headers_mut());
         head::add_upgrade(response.headers_mut());
         *response.version_mut() = Version::HTTP_11;

@@ -26,6 +26,7 @@ use crate::config::{Config, StoreConfig};
 use crate::database::Database;
 use crate::demo::Demo;
 use crate::door::{self, Door};
+use crate::gateway::LogFile;
 use crate::listen::{self, ListenConfig};
 use crate::live::{Live, LiveConfig, StartError};
 use crate::metrics;
@@ -105,6 +106,11 @@ pub(crate) async fn run(start: Start) -> Result<(), Failure> {
                 tracing::info!("looking at the configuration and the database again, as told");
                 running.door.live().look_again();
             }
+            Signal::ReopenLog => {
+                if let Some(access_log) = &running.access_log {
+                    access_log.reopen();
+                }
+            }
             Signal::Restart => {
                 let restarted = tokio::select! {
                     restarted = handover.start_anew(&sockets) => restarted,
@@ -139,6 +145,7 @@ struct Running {
     health: Arc<Health>,
     doors: TaskTracker,
     stop_doors: CancellationToken,
+    access_log: Option<LogFile>,
     admin: TaskTracker,
     stop_admin: CancellationToken,
     watch: tokio::task::JoinHandle<()>,
@@ -192,7 +199,7 @@ impl Running {
             tasks: &doors,
             stop: &stop_doors,
         };
-        opening.open_all(source)?;
+        let access_log = opening.open_all(source)?;
         admin.show(Inside {
             door: door.clone(),
             registry,
@@ -210,6 +217,7 @@ impl Running {
             health,
             doors,
             stop_doors,
+            access_log,
             admin: admin_tasks,
             stop_admin,
             shutdown_delay: config.shutdown_delay,

@@ -36,6 +36,13 @@ impl RedisServer {
         self.wait_until_it_answers();
     }
 
+    /// It lives and says nothing any more, as one that is stuck or cut off. It can still be ended.
+    pub fn pause(&self) {
+        let id = self.process.id().to_string();
+        let paused = Command::new("kill").args(["-STOP", &id]).status().unwrap();
+        assert!(paused.success(), "redis cannot be paused");
+    }
+
     fn wait_until_it_answers(&self) {
         let patience = Instant::now() + Duration::from_secs(30);
         while self.ask(&["PING"]) != "PONG" {

@@ -22,6 +22,7 @@ pub(super) const GATEWAY: &[&str] = &[
     "max_head",
     "max_body",
     "max_streams",
+    "max_age",
     "drain",
     "access_log",
     "access_log_file",

@@ -35,6 +35,8 @@ pub struct Front {
     pub max_body: u64,
     /// The most requests at a time on a connection of HTTP/2.
     pub max_streams: u32,
+    /// How old a connection of HTTP/2 may become.
+    pub max_age: Duration,
     /// How long requests may take to end when the program does.
     pub drain: Duration,
     /// The log of requests.
@@ -69,6 +71,7 @@ impl Default for Front {
             max_head: 32 * 1_024,
             max_body: 100 * 1_024 * 1_024,
             max_streams: 100,
+            max_age: Duration::from_secs(3_600),
             drain: Duration::from_secs(30),
             access_log: AccessLogFormat::Off,
             access_log_file: None,
@@ -113,6 +116,7 @@ pub(super) fn front(fields: &Fields<'_>, problems: &mut Problems) -> Front {
         max_head: usize::try_from(max_head).unwrap_or(default.max_head),
         max_body: fields.or("max_body", default.max_body, problems, size(0..=1 << 50)),
         max_streams: u32::try_from(streams).unwrap_or(default.max_streams),
+        max_age: fields.or("max_age", default.max_age, problems, time()),
         drain: fields.or("drain", default.drain, problems, time()),
         access_log: fields.or("access_log", default.access_log, problems, choice(&formats)),
         access_log_file: fields

@@ -87,6 +87,10 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
             "gateway.upstreams[].idle_timeout",
             time(upstream.idle_timeout.unwrap()),
         ),
+        (
+            "gateway.upstreams[].tunnel_timeout",
+            time(upstream.tunnel_timeout.unwrap()),
+        ),
         ("gateway.upstreams[].retries", upstream.retries.to_string()),
         (
             "gateway.upstreams[].keepalive",
@@ -119,6 +123,7 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
         ("gateway.max_head", size(front.max_head)),
         ("gateway.max_body", gateway::size_text(front.max_body)),
         ("gateway.max_streams", front.max_streams.to_string()),
+        ("gateway.max_age", time(front.max_age)),
         ("gateway.drain", time(front.drain)),
         ("service.listen", config.service.unwrap().listen.to_string()),
         ("admin.listen", config.admin.unwrap().listen.to_string()),

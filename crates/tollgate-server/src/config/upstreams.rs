@@ -16,6 +16,7 @@ pub(super) const UPSTREAM: &[&str] = &[
     "connect_timeout",
     "response_timeout",
     "idle_timeout",
+    "tunnel_timeout",
     "retries",
     "keepalive",
     "keepalive_timeout",
@@ -50,6 +51,8 @@ pub struct Upstream {
     pub response_timeout: Option<Duration>,
     /// How long the next part of a response may take; `None`: for ever.
     pub idle_timeout: Option<Duration>,
+    /// How long both sides of a WebSocket may say nothing; `None`: for ever.
+    pub tunnel_timeout: Option<Duration>,
     /// How many other servers are tried, if a request never reached the first.
     pub retries: u32,
     /// The most idle connections to each server, for each thread.
@@ -109,6 +112,7 @@ impl Upstream {
             connect_timeout: Duration::from_secs(2),
             response_timeout: Some(Duration::from_secs(30)),
             idle_timeout: Some(Duration::from_secs(60)),
+            tunnel_timeout: Some(Duration::from_secs(3_600)),
             retries: 1,
             keepalive: 256,
             keepalive_timeout: Duration::from_secs(60),
@@ -200,6 +204,12 @@ fn waited_for(fields: &Fields<'_>, upstream: &mut Upstream, problems: &mut Probl
         patience,
     );
     upstream.idle_timeout = fields.or("idle_timeout", upstream.idle_timeout, problems, patience);
+    upstream.tunnel_timeout = fields.or(
+        "tunnel_timeout",
+        upstream.tunnel_timeout,
+        problems,
+        patience,
+    );
     upstream.keepalive_timeout = fields.or(
         "keepalive_timeout",
         upstream.keepalive_timeout,

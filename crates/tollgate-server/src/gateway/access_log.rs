@@ -2,17 +2,24 @@
 //! when it cannot keep up, lines are lost and counted.
 
 mod line;
+mod writer;
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io;
+use std::net::IpAddr;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::SystemTime;
 
 use prometheus_client::metrics::counter::Counter;
 
 use crate::config::AccessLogFormat;
+use crate::listen::RefusedHead;
+use line::Line;
 pub(super) use line::{Asked, Told};
+use writer::Writer;
 
 /// So many lines may wait to be written.
 const MOST_WAITING: usize = 8_192;
@@ -21,8 +28,9 @@ const MOST_WAITING: usize = 8_192;
 #[derive(Clone, Debug)]
 pub(super) struct AccessLog {
     is_json: bool,
-    lines: SyncSender<String>,
+    lines: Arc<SyncSender<String>>,
     lost: Counter,
+    is_to_reopen: Arc<AtomicBool>,
 }
 
 impl AccessLog {
@@ -40,57 +48,62 @@ impl AccessLog {
             AccessLogFormat::Text => false,
             AccessLogFormat::Json => true,
         };
-        let out: Box<dyn Write + Send> = match file {
-            Some(file) => Box::new(File::options().append(true).create(true).open(file)?),
-            None => Box::new(io::stdout()),
-        };
+        let is_to_reopen = Arc::<AtomicBool>::default();
+        let writer = Writer::open(file, Arc::clone(&is_to_reopen), lost.clone())?;
         let (lines, waiting) = sync_channel(MOST_WAITING);
-        let counter = lost.clone();
-        let writer = std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("access-log".to_owned())
-            .spawn(move || write_all(&waiting, BufWriter::new(out), &counter))?;
+            .spawn(move || writer.write_all(&waiting))?;
         let log = Self {
             is_json,
-            lines,
+            lines: Arc::new(lines),
             lost,
+            is_to_reopen,
         };
-        Ok(Some((log, writer)))
+        Ok(Some((log, thread)))
     }
 
     pub(super) fn note(&self, asked: &Asked, told: &Told<'_>) {
+        self.write(&Line::new(asked, told));
+    }
+
+    /// A head that never became a request.
+    pub(super) fn note_refused(&self, peer: IpAddr, head: RefusedHead) {
+        self.write(&Line::refused(SystemTime::now(), peer, head));
+    }
+
+    fn write(&self, line: &Line<'_>) {
         let line = match self.is_json {
-            true => line::json(asked, told),
-            false => line::text(asked, told),
+            true => line.json(),
+            false => line.text(),
         };
         if self.lines.try_send(line).is_err() {
             self.lost.inc();
         }
     }
+
+    pub(super) fn file(&self) -> LogFile {
+        LogFile {
+            lines: Arc::downgrade(&self.lines),
+            is_to_reopen: Arc::clone(&self.is_to_reopen),
+        }
+    }
 }
 
-/// Writes what there is, and sees to it that it is out before it waits for more.
-fn write_all(waiting: &Receiver<String>, mut out: impl Write, lost: &Counter) {
-    let mut is_broken = false;
-    while let Ok(first) = waiting.recv() {
-        let mut next = Ok(first);
-        let written: io::Result<()> = loop {
-            match next {
-                Ok(line) => {
-                    if let Err(error) = out.write_all(line.as_bytes()) {
-                        break Err(error);
-                    }
-                }
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break out.flush(),
-            }
-            next = waiting.try_recv();
-        };
-        if let Err(error) = &written {
-            lost.inc();
-            // Once, and not for every line while a disk is full.
-            if !is_broken {
-                tracing::error!(%error, "the access log cannot be written: its lines are lost and counted");
-            }
+/// The file of an access log, as whoever rotates it sees it. It does not keep the log from ending.
+#[derive(Clone, Debug)]
+pub struct LogFile {
+    lines: Weak<SyncSender<String>>,
+    is_to_reopen: Arc<AtomicBool>,
+}
+
+impl LogFile {
+    /// Opens the file anew by its name: what is written from now on goes to the file that has this name then. Does not wait for it.
+    pub fn reopen(&self) {
+        self.is_to_reopen.store(true, Relaxed);
+        if let Some(lines) = self.lines.upgrade() {
+            // Nothing to write, but the writer wakes. If there is no room for it, it is awake.
+            let _ = lines.try_send(String::new());
         }
-        is_broken = written.is_err();
     }
 }

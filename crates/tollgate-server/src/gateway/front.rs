@@ -5,26 +5,27 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
-use tollgate_tower::layer::{Decided, KeepDecision, PeerAddr};
+use tollgate_tower::layer::{KeepDecision, PeerAddr};
 use tollgate_tower::policy::Head;
 use tower_service::Service;
 
-use super::UpstreamTime;
-use super::access_log::{AccessLog, Asked, Told};
+use super::access_log::{AccessLog, Asked};
+use super::account::Account;
 use super::metrics::GatewayMetrics;
 use super::problem::Whole;
 use super::refusal::{refusal, without_h2c};
 use super::request_id::{RequestIds, X_REQUEST_ID, given};
 use super::rest::{Lender, LentBody, Rest, lend};
+use super::tunnel::Tunnel;
 use crate::door::Door;
 use crate::traces::{Parent, Span};
 
@@ -123,7 +124,7 @@ impl Desk {
         Some(Box::new(span))
     }
 
-    fn asked<B>(&self, request: &Request<B>, id: &HeaderValue) -> Asked {
+    pub(super) fn asked<B>(&self, request: &Request<B>, id: &HeaderValue) -> Asked {
         let policy = self.door.policy();
         let (identity, clients) = (policy.identity(), policy.clients());
         let caller = identity.caller(peer_of(request), request.headers(), clients);
@@ -142,79 +143,6 @@ impl Desk {
 fn peer_of<B>(request: &Request<B>) -> IpAddr {
     let peer = request.extensions().get::<PeerAddr>();
     peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip())
-}
-
-/// What is noted of a request; counted and logged when it is dropped, which is when all of its answer has gone out, or nobody wants it any more.
-#[derive(Debug)]
-struct Account {
-    desk: Arc<Desk>,
-    began: Instant,
-    status: Option<StatusCode>,
-    bytes: u64,
-    is_whole: bool,
-    /// Only if there is a log.
-    logged: Option<Box<Logged>>,
-    /// Only if it is traced.
-    span: Option<Box<Span>>,
-}
-
-#[derive(Debug)]
-struct Logged {
-    asked: Asked,
-    decided: Option<Decided>,
-    upstream: Option<Duration>,
-}
-
-impl Account {
-    fn open<B>(desk: &Arc<Desk>, request: &Request<B>, id: &HeaderValue) -> Self {
-        let logged = || Logged {
-            asked: desk.asked(request, id),
-            decided: None,
-            upstream: None,
-        };
-        Self {
-            began: Instant::now(),
-            status: None,
-            bytes: 0,
-            is_whole: false,
-            logged: desk.log.as_ref().map(|_| Box::new(logged())),
-            span: None,
-            desk: Arc::clone(desk),
-        }
-    }
-
-    fn answered<B>(&mut self, response: &Response<B>) {
-        self.status = Some(response.status());
-        if let Some(span) = &mut self.span {
-            span.answered(response.status());
-            if let Some(decided) = response.extensions().get::<Decided>() {
-                span.decided(decided);
-            }
-        }
-        if let Some(logged) = &mut self.logged {
-            let extensions = response.extensions();
-            logged.decided = extensions.get::<Decided>().cloned();
-            logged.upstream = extensions.get::<UpstreamTime>().map(|time| time.0);
-        }
-    }
-}
-
-impl Drop for Account {
-    fn drop(&mut self) {
-        let took = self.began.elapsed();
-        self.desk.metrics.count(self.status, took.as_secs_f64());
-        if let (Some(log), Some(logged)) = (&self.desk.log, &self.logged) {
-            let told = Told {
-                status: self.status,
-                bytes: self.bytes,
-                took,
-                is_whole: self.is_whole,
-                decided: logged.decided.as_ref(),
-                upstream: logged.upstream,
-            };
-            log.note(&logged.asked, &told);
-        }
-    }
 }
 
 pin_project! {
@@ -293,6 +221,14 @@ where
         };
         account.answered(&response);
         response.headers_mut().insert(X_REQUEST_ID, id);
+        let tunnel = response.extensions_mut().remove::<Tunnel>();
+        let account = match tunnel {
+            Some(tunnel) => {
+                account.goes_on_in(&tunnel);
+                None
+            }
+            None => Some(account),
+        };
         Poll::Ready(Ok(response.map(|body| FrontBody { body, account })))
     }
 }
@@ -302,7 +238,8 @@ pin_project! {
     pub(super) struct FrontBody<B> {
         #[pin]
         body: Either<B, Whole>,
-        account: Account,
+        // Not if it was handed on to what comes after the answer.
+        account: Option<Account>,
     }
 }
 
@@ -319,14 +256,16 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.body.as_mut().poll_frame(context));
+        let Some(account) = this.account else {
+            return Poll::Ready(frame);
+        };
         match &frame {
             Some(Ok(frame)) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
-                this.account.bytes += u64::try_from(length).unwrap_or_default();
-                this.account.is_whole = frame.is_trailers() || this.body.is_end_stream();
+                account.sent(length, frame.is_trailers() || this.body.is_end_stream());
             }
             Some(Err(_)) => {}
-            None => this.account.is_whole = true,
+            None => account.sent(0, true),
         }
         Poll::Ready(frame)
     }

@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::listen::ListenMetrics;
+use crate::listen::{ListenMetrics, RefusedHead};
 
 type Labels = [(&'static str, &'static str); 1];
 
@@ -18,6 +18,8 @@ pub struct GatewayMetrics {
     statuses: [Counter; 6],
     seconds: Histogram,
     pub(crate) lines_lost: Counter,
+    malformed_heads: Counter,
+    long_heads: Counter,
 }
 
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
@@ -47,12 +49,33 @@ impl GatewayMetrics {
             "Lines of the access log that were not written, as the writer could not keep up",
             lines_lost.clone(),
         );
+        let heads = Family::<Labels, Counter>::default();
+        let of_heads = |head: RefusedHead| {
+            let reason = [("reason", head.name())];
+            heads.get_or_create(&reason).clone()
+        };
+        let malformed_heads = of_heads(RefusedHead::Malformed);
+        let long_heads = of_heads(RefusedHead::TooLong);
+        registry.register(
+            "heads_refused",
+            "Heads that were refused before they were a request, by the reason; they are not among the requests",
+            heads,
+        );
         Self {
             listen: ListenMetrics::new(registry),
             statuses,
             seconds,
             lines_lost,
+            malformed_heads,
+            long_heads,
         }
+    }
+
+    pub(super) fn refused_head(&self, head: RefusedHead) {
+        match head {
+            RefusedHead::Malformed => self.malformed_heads.inc(),
+            RefusedHead::TooLong | RefusedHead::TargetTooLong => self.long_heads.inc(),
+        };
     }
 
     pub(super) fn count(&self, status: Option<StatusCode>, seconds: f64) {

@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::metrics::ListenMetrics;
 use super::preface::{Version, version};
+use super::refused::RefusedHead;
 use super::request::Requests;
 use super::stream::WatchedStream;
 use super::watch::{Order, Watch};
@@ -78,6 +79,7 @@ async fn speak<T, S, B>(
     B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
     let stream = TokioIo::new(stream);
+    let peer = requests.peer();
     let ended = match version {
         Version::One => {
             // hyper's own time for a head would set a timer for every request, and run while a connection is idle.
@@ -105,8 +107,9 @@ async fn speak<T, S, B>(
         }
     };
     if let Err(error) = ended {
-        if error.is_parse() {
+        if let Some(head) = RefusedHead::of(&error) {
             metrics.malformed.inc();
+            config.on_refused_head.is(peer, head);
         }
         tracing::debug!(%error, "a connection ended early");
     }

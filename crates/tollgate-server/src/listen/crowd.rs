@@ -60,7 +60,10 @@ impl Crowd {
             + Send
             + 'static,
     {
-        let watch = Arc::new(Watch::new(Arc::clone(&self.common)));
+        let watch = Arc::new(Watch::new(
+            Arc::clone(&self.common),
+            self.config.longest_age,
+        ));
         self.watches.lock().push(Arc::clone(&watch));
         // Answers are small and whole; who waits for more of them waits in vain.
         let _ = socket.set_nodelay(true);
@@ -78,6 +81,7 @@ impl Crowd {
         let shortest = (self.config.head_timeout)
             .min(self.config.idle_timeout)
             .min(self.config.send_timeout)
+            .min(self.config.longest_age)
             .min(QUIET);
         (shortest / 8).clamp(Duration::from_millis(5), Duration::from_millis(250))
     }
@@ -104,7 +108,8 @@ impl Crowd {
         if told == Order::Cut {
             return None;
         }
-        if is_over(watch.stalled_for_ms(), config.send_timeout) {
+        let nothing_taken_for_ms = watch.stalled_for_ms().max(watch.withheld_for_ms());
+        if is_over(nothing_taken_for_ms, config.send_timeout) {
             return Some((Order::Cut, Some(&metrics.send_timeout)));
         }
         let for_ms = watch.for_ms();
@@ -127,6 +132,10 @@ impl Crowd {
             }
             Phase::Opening | Phase::Idle if stopping && is_over(for_ms, QUIET) => {
                 Some((Order::Finish, None))
+            }
+            // The same as below, so that callers spread anew over those who serve.
+            _ if watch.is_two() && watch.is_too_old() && told == Order::GoOn => {
+                Some((Order::Finish, Some(&metrics.age)))
             }
             // What is under way there goes on, and nothing is lost that came after.
             _ if stopping && watch.is_two() && told == Order::GoOn => Some((Order::Finish, None)),

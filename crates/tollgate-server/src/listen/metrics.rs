@@ -19,6 +19,7 @@ pub struct ListenMetrics {
     pub(crate) head_timeout: Counter,
     pub(crate) idle_timeout: Counter,
     pub(crate) send_timeout: Counter,
+    pub(crate) age: Counter,
     pub(crate) shed: Counter,
     pub(crate) drain: Counter,
 }
@@ -41,6 +42,7 @@ impl ListenMetrics {
             head_timeout: of(&closed, "head_timeout"),
             idle_timeout: of(&closed, "idle_timeout"),
             send_timeout: of(&closed, "send_timeout"),
+            age: of(&closed, "age"),
             shed: of(&closed, "shed"),
             drain: of(&closed, "drain"),
         };

@@ -16,7 +16,7 @@ use pin_project_lite::pin_project;
 use tollgate_tower::layer::PeerAddr;
 use tower_service::Service;
 
-use super::watch::{Underway, Watch};
+use super::watch::{Flow, Underway, Watch};
 
 /// Whatever is asked on one connection.
 #[derive(Debug)]
@@ -34,11 +34,16 @@ impl<S> Requests<S> {
             watch,
         }
     }
+
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer.0
+    }
 }
 
 impl<S, B> hyper::service::Service<Request<Incoming>> for Requests<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone,
+    B: Body,
 {
     type Response = Response<WatchedBody<B>>;
     type Error = Infallible;
@@ -68,6 +73,7 @@ pin_project! {
 impl<F, B> Future for Answer<F>
 where
     F: Future<Output = Result<Response<B>, Infallible>>,
+    B: Body,
 {
     type Output = Result<Response<WatchedBody<B>>, Infallible>;
 
@@ -78,7 +84,19 @@ where
             say_that_it_is_the_last(&mut response);
         }
         let underway = this.underway.take();
-        Poll::Ready(Ok(response.map(|body| WatchedBody { body, underway })))
+        let mut flow = this
+            .watch
+            .is_two()
+            .then(|| Flow::new(Arc::clone(this.watch)));
+        if let Some(flow) = &mut flow {
+            flow.moves(!response.body().is_end_stream());
+        }
+        Poll::Ready(Ok(response.map(|body| WatchedBody {
+            body,
+            rest: Bytes::new(),
+            flow,
+            underway,
+        })))
     }
 }
 
@@ -90,11 +108,17 @@ fn say_that_it_is_the_last<B>(response: &mut Response<B>) {
     }
 }
 
+/// In HTTP/2 an answer is handed on in parts of so many bytes at the most, as they go into its frames: who takes only a little at a time is seen to take it.
+const PART: usize = 16 * 1_024;
+
 pin_project! {
     /// The body of an answer, under way until it has gone out.
     pub(super) struct WatchedBody<B> {
         #[pin]
         body: B,
+        // What is left of a part that was too large.
+        rest: Bytes,
+        flow: Option<Flow>,
         underway: Option<Underway>,
     }
 }
@@ -107,14 +131,41 @@ impl<B: Body<Data = Bytes>> Body for WatchedBody<B> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        self.project().body.poll_frame(context)
+        let this = self.project();
+        let Some(flow) = this.flow else {
+            return this.body.poll_frame(context);
+        };
+        if this.rest.is_empty() {
+            let polled = this.body.poll_frame(context);
+            flow.moves(matches!(polled, Poll::Ready(Some(Ok(_)))));
+            match ready!(polled).transpose()?.map(Frame::into_data) {
+                Some(Ok(data)) => *this.rest = data,
+                Some(Err(other)) => return Poll::Ready(Some(Ok(other))),
+                None => return Poll::Ready(None),
+            }
+        } else {
+            flow.moves(true);
+        }
+        let part = this.rest.split_to(this.rest.len().min(PART));
+        Poll::Ready(Some(Ok(Frame::data(part))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let rest = u64::try_from(self.rest.len()).unwrap_or_default();
+        let mut hint = self.body.size_hint();
+        if rest > 0 {
+            let upper = hint.upper().map(|upper| upper.saturating_add(rest));
+            let lower = hint.lower().saturating_add(rest);
+            hint = SizeHint::new();
+            hint.set_lower(lower);
+            if let Some(upper) = upper {
+                hint.set_upper(upper);
+            }
+        }
+        hint
     }
 }

@@ -3,9 +3,11 @@
 //! A request costs a few plain stores and no timer. Time is a number that somebody sets from time to time (see [`Crowd`](super::crowd::Crowd)), who
 //! also looks at all connections then and ends those that take too long.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
+use std::time::Duration;
 
 /// What all connections of a crowd have in common.
 #[derive(Debug, Default)]
@@ -52,6 +54,11 @@ pub(super) struct Watch {
     common: Arc<Common>,
     phase: AtomicU8,
     since: AtomicU64,
+    /// When it is too old.
+    old_at: u64,
+    /// In HTTP/2: how many answers wait for the other side to take more of them, and when any last moved.
+    withheld: AtomicU32,
+    moved: AtomicU64,
     /// When a write began to wait for the other side; 0 if none does.
     stalled: AtomicU64,
     closing_since: AtomicU64,
@@ -63,12 +70,17 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(common: Arc<Common>) -> Self {
+    pub(super) fn new(common: Arc<Common>, longest_age: Duration) -> Self {
         let now = common.now.load(Relaxed);
+        let age = u64::try_from(longest_age.as_millis()).unwrap_or(u64::MAX);
+        let earlier = RandomState::new().hash_one(now) % (age / 8).max(1);
         Self {
             common,
             phase: AtomicU8::new(Phase::Opening as u8),
             since: AtomicU64::new(now),
+            old_at: now.saturating_add(age - earlier),
+            withheld: AtomicU32::new(0),
+            moved: AtomicU64::new(now),
             stalled: AtomicU64::new(0),
             closing_since: AtomicU64::new(0),
             underway: AtomicU32::new(0),
@@ -117,6 +129,18 @@ impl Watch {
             0 => 0,
             stalled => self.now().saturating_sub(stalled),
         }
+    }
+
+    /// In HTTP/2: for how long no answer has moved, while some could if the other side took them.
+    pub(super) fn withheld_for_ms(&self) -> u64 {
+        match self.withheld.load(Relaxed) {
+            0 => 0,
+            _ => self.now().saturating_sub(self.moved.load(Relaxed)),
+        }
+    }
+
+    pub(super) fn is_too_old(&self) -> bool {
+        self.now() >= self.old_at
     }
 
     pub(super) fn closing_for_ms(&self) -> u64 {
@@ -194,6 +218,39 @@ impl Watch {
         if let Some(waker) = self.waker.get() {
             waker.wake_by_ref();
         }
+    }
+}
+
+/// An answer in HTTP/2. It is withheld from when a part of it was handed on until the next is asked for, which is when the other side has taken enough.
+#[derive(Debug)]
+pub(super) struct Flow {
+    watch: Arc<Watch>,
+    is_withheld: bool,
+}
+
+impl Flow {
+    pub(super) fn new(watch: Arc<Watch>) -> Self {
+        Self {
+            watch,
+            is_withheld: false,
+        }
+    }
+
+    /// Whether a part was handed on, or else there is nothing to be taken now.
+    pub(super) fn moves(&mut self, is_withheld: bool) {
+        self.watch.moved.store(self.watch.now(), Relaxed);
+        match (self.is_withheld, is_withheld) {
+            (false, true) => _ = self.watch.withheld.fetch_add(1, Relaxed),
+            (true, false) => _ = self.watch.withheld.fetch_sub(1, Relaxed),
+            _ => {}
+        }
+        self.is_withheld = is_withheld;
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.moves(false);
     }
 }
 

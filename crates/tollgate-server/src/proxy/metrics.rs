@@ -46,6 +46,7 @@ pub struct ProxyMetrics {
     connections: Family<OfUpstream, Gauge>,
     healthy: Family<OfUpstream, Gauge>,
     tunnels: Gauge,
+    tunnels_idle: Counter,
 }
 
 impl ProxyMetrics {
@@ -60,6 +61,7 @@ impl ProxyMetrics {
             connections: Family::default(),
             healthy: Family::default(),
             tunnels: Gauge::default(),
+            tunnels_idle: Counter::default(),
         };
         registry.register(
             "tollgate_upstream_requests",
@@ -97,11 +99,20 @@ impl ProxyMetrics {
             "Connections that were upgraded (WebSocket) and are open",
             metrics.tunnels.clone(),
         );
+        registry.register(
+            "tollgate_upstream_tunnels_idle",
+            "Connections that were upgraded and ended by us, as neither side had said anything for long",
+            metrics.tunnels_idle.clone(),
+        );
         metrics
     }
 
     pub(super) fn tunnels(&self) -> Gauge {
         self.tunnels.clone()
+    }
+
+    pub(super) fn tunnels_idle(&self) -> Counter {
+        self.tunnels_idle.clone()
     }
 
     pub(super) fn of(&self, path: &str) -> UpstreamMetrics {

@@ -12,7 +12,7 @@ use super::sockets::Sockets;
 use crate::commands::Failure;
 use crate::config::Config;
 use crate::door::Door;
-use crate::gateway::{Gateway, GatewayMetrics};
+use crate::gateway::{Gateway, GatewayMetrics, LogFile};
 use crate::listen::{self, ListenConfig};
 use crate::proxy::{Proxy, ProxyMetrics, ProxySettings};
 use crate::service;
@@ -30,20 +30,21 @@ pub(super) struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    pub(super) fn open_all(mut self, source: &Source) -> Result<(), Failure> {
+    /// Opens them; the access log, if there is one, may be rotated.
+    pub(super) fn open_all(mut self, source: &Source) -> Result<Option<LogFile>, Failure> {
         if let Source::Demo(demo) = source {
             self.tasks.spawn(demo.serve_api(self.stop.clone())?);
         }
-        self.open_gateway()?;
+        let access_log = self.open_gateway()?;
         self.open_service()?;
-        Ok(())
+        Ok(access_log)
     }
 
     /// The front, and the proxy behind it.
-    fn open_gateway(&mut self) -> Result<(), Failure> {
+    fn open_gateway(&mut self) -> Result<Option<LogFile>, Failure> {
         let (Some(config), Some(socket)) = (&self.config.gateway, self.sockets.take("gateway")?)
         else {
-            return Ok(());
+            return Ok(None);
         };
         let door = self.door.clone();
         let settings = ProxySettings {
@@ -65,13 +66,14 @@ impl Opening<'_> {
         let (behind, stop) = (move || workers.worker(), self.stop.clone());
         let gateway = Gateway::start(&config.front, socket, self.door, &metrics, behind, stop)
             .map_err(|error| Failure::BadInput(error.to_string()))?;
+        let access_log = gateway.log_file();
         let (stop, drain) = (self.stop.clone(), config.front.drain);
         self.tasks.spawn(async move {
             stop.cancelled().await;
             // The gateway waits for what was upgraded as well.
             tokio::join!(proxy.end(drain), gateway.ended());
         });
-        Ok(())
+        Ok(access_log)
     }
 
     fn open_service(&mut self) -> Result<(), Failure> {

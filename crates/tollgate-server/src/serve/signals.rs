@@ -9,6 +9,8 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 pub(super) enum Signal {
     /// SIGHUP: look at the configuration again.
     Reload,
+    /// SIGUSR1: open the file of the access log anew.
+    ReopenLog,
     /// SIGUSR2: start the program anew and hand over.
     Restart,
     /// SIGTERM, SIGINT: end.
@@ -18,7 +20,8 @@ pub(super) enum Signal {
 #[derive(Debug)]
 pub(super) struct Signals {
     hangup: Stream,
-    user: Stream,
+    user_one: Stream,
+    user_two: Stream,
     terminate: Stream,
     interrupt: Stream,
 }
@@ -28,7 +31,8 @@ impl Signals {
     pub(super) fn hear() -> io::Result<Self> {
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
-            user: signal(SignalKind::user_defined2())?,
+            user_one: signal(SignalKind::user_defined1())?,
+            user_two: signal(SignalKind::user_defined2())?,
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
@@ -38,7 +42,8 @@ impl Signals {
     pub(super) async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.hangup.recv() => Signal::Reload,
-            _ = self.user.recv() => Signal::Restart,
+            _ = self.user_one.recv() => Signal::ReopenLog,
+            _ = self.user_two.recv() => Signal::Restart,
             _ = self.terminate.recv() => Signal::Stop,
             _ = self.interrupt.recv() => Signal::Stop,
         }

@@ -70,13 +70,14 @@ impl Seen {
     }
 }
 
-/// Starts a gateway. `fields` are those of `gateway` in YAML's short form, `rest` the rest of the configuration.
+/// Starts a gateway. `fields` are those of `gateway` in YAML's short form, `rest` the rest of the configuration. `FOLDER` is the folder of the test.
 pub(crate) async fn start(fields: &str, rest: &str) -> Front {
     let folder = tempfile::tempdir().unwrap();
     start_in(folder, fields, rest).await
 }
 
 pub(crate) async fn start_in(folder: TempDir, fields: &str, rest: &str) -> Front {
+    let fields = fields.replace("FOLDER", &folder.path().display().to_string());
     let text = format!(
         "gateway: {{ workers: 2, upstreams: [{{ to: \"http://unused\" }}], {fields} }}\n{rest}\n"
     );

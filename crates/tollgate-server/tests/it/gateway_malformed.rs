@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::gateway::{PLENTY, start};
 
 /// A name, what is said, the statuses of all answers, and how many requests reach the service behind. Every connection ends by itself.
@@ -482,7 +484,11 @@ fn lines() -> Vec<Case> {
 
 #[tokio::test]
 async fn what_can_be_read_in_two_ways_is_refused_and_nothing_passes_undecided() {
-    let front = start("", PLENTY).await;
+    let front = start(
+        "access_log: json, access_log_file: FOLDER/access.log",
+        PLENTY,
+    )
+    .await;
     let cases = [
         lines(),
         hosts_and_targets(),
@@ -492,6 +498,7 @@ async fn what_can_be_read_in_two_ways_is_refused_and_nothing_passes_undecided() 
     .concat();
     assert!(cases.len() >= 40, "{}", cases.len());
     let mut wrong = Vec::new();
+    let mut answers: Vec<u16> = Vec::new();
     for (name, said, expected, reached) in cases {
         let before = front.behind.count();
         let heard = tokio::time::timeout(Duration::from_secs(20), front.exchange(&said)).await;
@@ -500,6 +507,7 @@ async fn what_can_be_read_in_two_ways_is_refused_and_nothing_passes_undecided() 
             continue;
         };
         let statuses: Vec<u16> = heard.iter().map(|heard| heard.status).collect();
+        answers.extend(&statuses);
         let came = front.behind.count() - before;
         if statuses != expected || came != reached {
             wrong.push(format!(
@@ -520,5 +528,52 @@ async fn what_can_be_read_in_two_ways_is_refused_and_nothing_passes_undecided() 
     }
     // Whatever reached the service was decided on, and what was refused was not even counted.
     assert_eq!(front.decided().await, front.behind.count());
-    front.end().await;
+    let refused = |reason| {
+        front.figure(&format!(
+            "tollgate_gateway_heads_refused_total{{reason=\"{reason}\"}}"
+        ))
+    };
+    let (malformed, too_long) = (refused("malformed"), refused("too_long"));
+    let folder = front.end().await;
+    // Every answer has a line in the log, also those that are not ours but hyper's.
+    let log = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
+    let log: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let mut logged: Vec<u64> = log
+        .iter()
+        .filter_map(|line| line["status"].as_u64())
+        .collect();
+    let mut answers: Vec<u64> = answers.into_iter().map(u64::from).collect();
+    logged.sort_unstable();
+    answers.sort_unstable();
+    assert_eq!(logged, answers);
+    for (reason, status, count) in [("malformed", 400, malformed), ("too_long", 431, too_long)] {
+        let of_reason: Vec<&Value> = log
+            .iter()
+            .filter(|line| line["refused"] == reason)
+            .collect();
+        assert_eq!(of_reason.len() as u64, count, "{reason}");
+        assert!(count > 2, "{reason}");
+        for line in of_reason {
+            assert_eq!(
+                (&line["ip"], &line["status"]),
+                (&"127.0.0.1".into(), &status.into())
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_is_too_long_for_any_is_logged_with_what_it_is_answered() {
+    let fields = "max_head: 1MiB, access_log: text, access_log_file: FOLDER/access.log";
+    let front = start(fields, PLENTY).await;
+    let target = "a".repeat(70_000);
+    let said = format!("GET /{target} HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(front.exchange(said).await[0].status, 414);
+    let folder = front.end().await;
+    let log = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
+    let end = " 127.0.0.1 - \"- - HTTP/1.1\" 414 0 0.000000 - refused=too_long\n";
+    assert!(log.ends_with(end) && log.lines().count() == 1, "{log}");
 }

@@ -1,5 +1,7 @@
 //! HTTP/2 without TLS, by callers who know that it is spoken; and what they must not do.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
@@ -23,6 +25,104 @@ where
         .unwrap();
     tokio::spawn(connection);
     sender
+}
+
+/// A caller who takes so many bytes of an answer at a time; with 0, nothing of any.
+async fn connect_with_window(front: &Front, bytes: u32) -> SendRequest<Empty<Bytes>> {
+    let stream = TokioIo::new(TcpStream::connect(front.address).await.unwrap());
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(bytes)
+        .handshake(stream)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn ask(path: &str) -> Request<Empty<Bytes>> {
+    Request::get(format!("http://a{path}"))
+        .body(Empty::new())
+        .unwrap()
+}
+
+fn closed(reason: &str) -> String {
+    format!("tollgate_gateway_connections_closed_early_total{{reason=\"{reason}\"}}")
+}
+
+#[tokio::test]
+async fn who_gives_no_window_for_its_answers_is_cut_off() {
+    let front = start("send_timeout: 500ms", PLENTY).await;
+    let mut sender = connect_with_window(&front, 0).await;
+    let response = sender.send_request(ask("/big/1000000")).await.unwrap();
+    assert_eq!(response.status(), 200);
+    front
+        .until_figure(&closed("send_timeout"), |count| count == 1)
+        .await;
+    assert!(response.into_body().collect().await.is_err());
+    front
+        .until_figure("tollgate_gateway_connections_open", |open| open == 0)
+        .await;
+    front.end().await;
+}
+
+#[tokio::test]
+async fn who_takes_its_answer_bit_by_bit_or_waits_for_the_service_is_not() {
+    const BIG: usize = 600_000;
+    let front = start("send_timeout: 5s", PLENTY).await;
+    // The service takes its time, which is not the caller's fault.
+    let mut sender = connect_with_window(&front, 65_535).await;
+    let waits = async {
+        let response = sender.send_request(ask("/wait/8000")).await.unwrap();
+        response.into_body().collect().await.unwrap();
+    };
+    let mut sender = connect_with_window(&front, 65_535).await;
+    let takes_little = async {
+        let response = sender.send_request(ask(&format!("/big/{BIG}"))).await;
+        let mut body = response.unwrap().into_body();
+        let (mut taken, began) = (0, Instant::now());
+        while let Some(frame) = body.frame().await {
+            let bytes = frame.unwrap().into_data().unwrap().len();
+            taken += bytes;
+            // 80 kB a second, of whatever size the frames are.
+            let pause = Duration::from_micros(u64::try_from(bytes * 12).unwrap());
+            tokio::time::sleep(pause).await;
+        }
+        assert_eq!(taken, BIG);
+        began.elapsed()
+    };
+    let ((), took) = tokio::join!(waits, takes_little);
+    assert!(
+        took > Duration::from_secs(6),
+        "longer than one may take nothing: {took:?}"
+    );
+    assert_eq!(front.figure(&closed("send_timeout")), 0);
+    front.end().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_is_too_old_ends_when_its_requests_have() {
+    let front = start("max_age: 1s", PLENTY).await;
+    let stream = TokioIo::new(TcpStream::connect(front.address).await.unwrap());
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream)
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    // It is told to go while this is under way, and hears the answer all the same.
+    let response = sender.send_request(ask("/wait/4000")).await.unwrap();
+    assert_eq!(front.figure(&closed("age")), 1);
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
+    let ended = tokio::time::timeout(crate::gateway::PATIENCE, connection).await;
+    ended.unwrap().unwrap().expect("a good end");
+    // One of HTTP/1.1 may be of any age.
+    let mut old = TcpStream::connect(front.address).await.unwrap();
+    let said = b"GET /wait/3000 HTTP/1.1\r\nHost: a\r\n\r\n";
+    for _ in 0..2 {
+        old.write_all(said).await.unwrap();
+        let heard = crate::gateway::hear_one(&mut old).await.unwrap();
+        assert_eq!(heard.status, 200);
+    }
+    assert_eq!(front.figure(&closed("age")), 1);
+    front.end().await;
 }
 
 #[tokio::test]

@@ -164,7 +164,8 @@ fn sigterm_lets_what_is_under_way_end_and_says_meanwhile_that_it_is_not_ready() 
 #[test]
 fn a_store_that_would_reset_limits_is_warned_of_at_the_start() {
     let redis = RedisServer::start();
-    redis.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let said = redis.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    assert!(said.contains("OK"), "{said}");
     let serving = Serving::by(&format!("{CONFIG}store: {{ redis: {:?} }}\n", redis.url()));
     serving.wait_for("the store may break promises");
     serving.wait_for("maxmemory-policy allkeys-lru");

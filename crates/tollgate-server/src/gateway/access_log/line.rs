@@ -8,8 +8,10 @@ use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use serde::Serialize;
 use tollgate_tower::layer::Decided;
 
+use super::super::tunnel::TunnelEnd;
 use crate::audit::escaped;
 use crate::calendar::utc;
+use crate::listen::RefusedHead;
 
 /// Longer paths and names are cut.
 const LONGEST: usize = 1_024;
@@ -41,11 +43,13 @@ pub(in super::super) struct Told<'a> {
     pub(in super::super) is_whole: bool,
     pub(in super::super) decided: Option<&'a Decided>,
     pub(in super::super) upstream: Option<Duration>,
+    /// How an upgraded connection ended.
+    pub(in super::super) tunnel: Option<TunnelEnd>,
 }
 
 /// The fields of a line in JSON.
 #[derive(Serialize)]
-struct Line<'a> {
+pub(super) struct Line<'a> {
     time: String,
     request_id: &'a str,
     ip: IpAddr,
@@ -62,18 +66,21 @@ struct Line<'a> {
     denied_by: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tunnel: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<&'static str>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     broken_off: bool,
 }
 
 impl<'a> Line<'a> {
-    fn new(asked: &'a Asked, told: &Told<'a>) -> Self {
-        let at = asked.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    pub(super) fn new(asked: &'a Asked, told: &Told<'a>) -> Self {
         let decision = told.decided.map(|decided| &**decided);
         let denied = decision.filter(|_| told.status_is_denial());
         let denied_by = denied.and_then(|decision| Some(decision.tier()?.rule().as_str()));
         Self {
-            time: utc(i64::try_from(at.as_micros()).unwrap_or(i64::MAX)),
+            time: time(asked.at),
             request_id: asked.id.to_str().unwrap_or_default(),
             ip: asked.ip,
             client: (asked.client.as_deref()).map(|client| escaped(client, LONGEST)),
@@ -86,9 +93,77 @@ impl<'a> Line<'a> {
             upstream_seconds: told.upstream.map(|took| took.as_secs_f64()),
             denied_by,
             remaining: decision.and_then(tollgate::Decision::remaining),
+            tunnel: told.tunnel.map(TunnelEnd::name),
+            refused: None,
             broken_off: !told.is_whole,
         }
     }
+
+    /// Nothing is known of it but where it came from: it has no name either, as hyper answers it.
+    pub(super) fn refused(at: SystemTime, ip: IpAddr, head: RefusedHead) -> Self {
+        Self {
+            time: time(at),
+            request_id: "-",
+            ip: ip.to_canonical(),
+            client: None,
+            method: "-",
+            path: "-".to_owned(),
+            protocol: protocol(Version::HTTP_11),
+            status: head.status().as_u16(),
+            bytes: 0,
+            seconds: 0.0,
+            upstream_seconds: None,
+            denied_by: None,
+            remaining: None,
+            tunnel: None,
+            refused: Some(head.name()),
+            broken_off: false,
+        }
+    }
+
+    /// One JSON object.
+    pub(super) fn json(&self) -> String {
+        // Text and numbers, which cannot fail to be written.
+        let mut line = serde_json::to_string(self).unwrap_or_default();
+        line.push('\n');
+        line
+    }
+
+    /// A line for people: time, address, client, what was asked, status, bytes, seconds, id, and what else there is.
+    pub(super) fn text(&self) -> String {
+        let client = self.client.as_deref().map_or("-".to_owned(), quoted);
+        let what = quoted(&format!("{} {} {}", self.method, self.path, self.protocol));
+        let mut text = format!(
+            "{} {} {client} {what} {} {} {:.6} {}",
+            self.time, self.ip, self.status, self.bytes, self.seconds, self.request_id
+        );
+        // To write to text cannot fail.
+        if let Some(seconds) = self.upstream_seconds {
+            let _ = write!(text, " upstream={seconds:.6}");
+        }
+        if let Some(rule) = self.denied_by {
+            let _ = write!(text, " denied_by={rule}");
+        }
+        if let Some(remaining) = self.remaining {
+            let _ = write!(text, " remaining={remaining}");
+        }
+        if let Some(end) = self.tunnel {
+            let _ = write!(text, " tunnel={end}");
+        }
+        if let Some(reason) = self.refused {
+            let _ = write!(text, " refused={reason}");
+        }
+        if self.broken_off {
+            text.push_str(" broken_off");
+        }
+        text.push('\n');
+        text
+    }
+}
+
+fn time(at: SystemTime) -> String {
+    let at = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    utc(i64::try_from(at.as_micros()).unwrap_or(i64::MAX))
 }
 
 impl Told<'_> {
@@ -98,40 +173,6 @@ impl Told<'_> {
         self.decided
             .is_some_and(|decided| !decided.allowed() || is_late && !decided.delay().is_zero())
     }
-}
-
-/// One JSON object.
-pub(super) fn json(asked: &Asked, told: &Told<'_>) -> String {
-    // Text and numbers, which cannot fail to be written.
-    let mut line = serde_json::to_string(&Line::new(asked, told)).unwrap_or_default();
-    line.push('\n');
-    line
-}
-
-/// A line for people: time, address, client, what was asked, status, bytes, seconds, id, and what else there is.
-pub(super) fn text(asked: &Asked, told: &Told<'_>) -> String {
-    let line = Line::new(asked, told);
-    let client = line.client.as_deref().map_or("-".to_owned(), quoted);
-    let what = quoted(&format!("{} {} {}", line.method, line.path, line.protocol));
-    let mut text = format!(
-        "{} {} {client} {what} {} {} {:.6} {}",
-        line.time, line.ip, line.status, line.bytes, line.seconds, line.request_id
-    );
-    // To write to text cannot fail.
-    if let Some(seconds) = line.upstream_seconds {
-        let _ = write!(text, " upstream={seconds:.6}");
-    }
-    if let Some(rule) = line.denied_by {
-        let _ = write!(text, " denied_by={rule}");
-    }
-    if let Some(remaining) = line.remaining {
-        let _ = write!(text, " remaining={remaining}");
-    }
-    if line.broken_off {
-        text.push_str(" broken_off");
-    }
-    text.push('\n');
-    text
 }
 
 /// Backslashes are doubled already where it was escaped.
@@ -150,6 +191,10 @@ fn protocol(version: Version) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn text(asked: &Asked, told: &Told<'_>) -> String {
+        Line::new(asked, told).text()
+    }
 
     fn asked(client: &str, path: &str) -> Asked {
         Asked {
@@ -171,6 +216,7 @@ mod tests {
             is_whole: true,
             decided: None,
             upstream: Some(Duration::from_millis(1)),
+            tunnel: None,
         }
     }
 
@@ -205,7 +251,7 @@ mod tests {
             "{line}"
         );
         assert!(line.contains(r#""POST /a\"b\\ HTTP/1.1""#), "{line}");
-        let line = json(&asked(evil, "/a\"b\\"), &told());
+        let line = Line::new(&asked(evil, "/a\"b\\"), &told()).json();
         assert_eq!(line.matches('\n').count(), 1, "{line}");
         let read: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(read["client"], escaped(evil, 100));

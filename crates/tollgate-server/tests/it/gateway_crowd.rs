@@ -1,0 +1,202 @@
+//! Ten thousand callers who take their time, at the real program: all of them are ended by us, and good callers are served meanwhile as well as without them.
+//!
+//! The gateway is a process of its own, so that each side has its end of the connections as files of its own.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::served::Upstream;
+use crate::serving::{PATIENCE, Serving, ask, until};
+
+const SLOW: usize = 10_000;
+const THREADS: usize = 8;
+
+/// How many good requests are timed with the slow callers there, and how many without.
+const GOOD: usize = 400;
+
+/// How much longer a good request may take than without the slow callers. The machine may be busy with other tests, so it is much; who had to wait for
+/// slow callers would wait thousands of times as long.
+const MOST_TIMES_AS_LONG: u32 = 10;
+
+const OPEN: &str = "tollgate_gateway_connections_open";
+const REAPED: &str = "tollgate_gateway_connections_closed_early_total{reason=\"head_timeout\"}";
+
+fn figure(serving: &Serving, name: &str) -> usize {
+    let text = serving.get("admin", "/metrics", &[]).body;
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let value = value.unwrap_or_else(|| panic!("{name} is not among\n{text}"));
+    value.parse().unwrap()
+}
+
+/// Callers who have begun to say a head, and go on with a byte now and then.
+struct SlowCallers {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Vec<TcpStream>>>,
+}
+
+impl SlowCallers {
+    /// They come from several threads, so that all are there before the first have to go, also if the machine is busy.
+    fn connect(address: SocketAddr) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let threads = (0..THREADS)
+            .map(|_| {
+                let until = Arc::clone(&is_over);
+                std::thread::spawn(move || {
+                    let callers = (0..SLOW / THREADS).map(|_| slow_caller(address)).collect();
+                    go_on_slowly(callers, &until)
+                })
+            })
+            .collect();
+        Self { is_over, threads }
+    }
+
+    /// Stops them, and counts those who were hung up on.
+    fn hung_up_on(self) -> usize {
+        self.is_over.store(true, Relaxed);
+        let callers = (self.threads.into_iter()).flat_map(|thread| thread.join().unwrap());
+        let ended = callers.filter(|mut stream| {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            // Cut off: there is no answer, only an end or a reset.
+            match stream.read(&mut [0]) {
+                Ok(read) => read == 0,
+                Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+            }
+        });
+        ended.count()
+    }
+}
+
+fn slow_caller(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let beginning = b"GET / HTTP/1.1\r\nHost: a\r\nX-";
+    stream.write_all(beginning).unwrap();
+    stream
+}
+
+/// About a byte a second each, as those do who want to hold a place for long.
+fn go_on_slowly(mut callers: Vec<TcpStream>, until: &AtomicBool) -> Vec<TcpStream> {
+    while !until.load(Relaxed) {
+        for caller in &mut callers {
+            // It may have been ended meanwhile.
+            let _ = caller.write_all(b"x");
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    callers
+}
+
+/// Good callers: one who keeps its connection, and others who come anew for each request.
+struct GoodCallers {
+    gateway: SocketAddr,
+    kept: TcpStream,
+    served: usize,
+}
+
+impl GoodCallers {
+    fn new(gateway: SocketAddr) -> Self {
+        let kept = TcpStream::connect(gateway).unwrap();
+        kept.set_read_timeout(Some(PATIENCE)).unwrap();
+        kept.set_nodelay(true).unwrap();
+        Self {
+            gateway,
+            kept,
+            served: 0,
+        }
+    }
+
+    /// Both ask once, and must be served; says how long that took.
+    fn ask(&mut self) -> Duration {
+        let began = Instant::now();
+        assert_eq!(ask(self.gateway, "GET", "/", &[]).unwrap().status, 200);
+        let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        self.kept.write_all(request).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"reached") {
+            let mut some = [0; 1_024];
+            let read = self.kept.read(&mut some).unwrap();
+            assert!(read > 0, "the connection of a good caller was ended");
+            answer.extend(&some[..read]);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200 "));
+        self.served += 2;
+        began.elapsed()
+    }
+
+    fn ask_often(&mut self) -> Vec<Duration> {
+        (0..GOOD / 2).map(|_| self.ask()).collect()
+    }
+}
+
+/// The time within which so many of a hundred were served.
+fn percentile(mut times: Vec<Duration>, percent: usize) -> Duration {
+    times.sort();
+    times[times.len() * percent / 100]
+}
+
+#[test]
+fn ten_thousand_slow_callers_are_reaped_and_good_ones_wait_no_longer_for_it() {
+    let upstream = Upstream::start();
+    let serving = Serving::by(&format!(
+        "
+gateway:
+  listen: 127.0.0.1:0
+  upstreams: [{{ to: \"http://{}\" }}]
+  max_connections: 20000
+  connections_per_address: 0
+  head_timeout: 45s
+admin: {{ listen: 127.0.0.1:0 }}
+log: {{ format: json }}
+rules: [{{ id: everyone, per: [], limit: \"1000000/s\" }}]
+",
+        upstream.address
+    ));
+    let gateway = serving.address("gateway");
+    let mut good = GoodCallers::new(gateway);
+    good.ask_often();
+    let mut without = good.ask_often();
+
+    let slow = SlowCallers::connect(gateway);
+    until(
+        "all slow callers",
+        || figure(&serving, OPEN),
+        |open| *open > SLOW,
+    );
+    let with = good.ask_often();
+    assert_eq!(
+        figure(&serving, REAPED),
+        0,
+        "all were there meanwhile; if not, head_timeout is too short for this machine"
+    );
+
+    // Good callers are served while the slow ones are ended, too.
+    while figure(&serving, REAPED) < SLOW {
+        good.ask();
+        // Others need the machine, too.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(slow.hung_up_on(), SLOW, "all were ended by us");
+    assert_eq!(figure(&serving, REAPED), SLOW, "and nobody else was");
+    // Twice, before and after, as others may use the machine in between.
+    without.extend(good.ask_often());
+    assert_eq!(upstream.hits(), good.served, "every good request, once");
+
+    for percent in [50, 90] {
+        let (without, with) = (
+            percentile(without.clone(), percent),
+            percentile(with.clone(), percent),
+        );
+        let _ = writeln!(
+            std::io::stderr(),
+            "{percent} % of good callers: {without:?} without slow ones, {with:?} with {SLOW}"
+        );
+        assert!(
+            with < without * MOST_TIMES_AS_LONG,
+            "{percent} % of good callers were served in {with:?} with slow ones, in {without:?} without"
+        );
+    }
+}
