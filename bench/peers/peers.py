@@ -59,6 +59,11 @@ class Peer:
         return ALL.index(self)
 
     @property
+    def trade(self):
+        """With whom it is compared."""
+        return "library" if self.kind in (LIBRARY, NODE) else "service" if self.kind == SERVICE else "proxy"
+
+    @property
     def is_ours(self):
         return self.name.startswith("Tollgate")
 
@@ -189,8 +194,8 @@ def _rule(tier):
 
 LIBRARY, NODE, PROXY, SERVICE = "library in axum", "library in express", "web server", "decision service"
 ALL = [
-    Peer("governor", "memory", LIBRARY, axum("governor"), "it answers yes or no, and tells callers nothing in header fields, where Tollgate's middleware writes seven"),
-    Peer("Limitador", "memory", LIBRARY, axum("limitador"), "it tells callers nothing in header fields, where Tollgate's middleware writes seven"),
+    Peer("governor", "memory", LIBRARY, axum("governor"), "it answers yes or no, and tells callers nothing in header fields, where Tollgate's middleware writes five"),
+    Peer("Limitador", "memory", LIBRARY, axum("limitador"), "it tells callers nothing in header fields, where Tollgate's middleware writes five"),
     Peer("Tollgate", "memory", LIBRARY, axum("tollgate")),
     Peer("nginx limit_req", "memory", PROXY, nginx, "it answers from memory itself, without a hop or JSON, and tells callers nothing in header fields; its HTTP costs less than hyper's"),
     Peer("Envoy local rate limit", "memory", PROXY, envoy, "it answers from memory itself, without a hop or JSON"),

@@ -52,8 +52,13 @@ def load_table(peers, figures, memory):
         broken = f" ({its.errors} broken)" if its.errors else ""
         lines.append(f"| {name} | {peer.kind} | {its.median('per_second'):,.0f}{broken} | {min(its.per_second):,.0f}–{max(its.per_second):,.0f} | "
                      f"{its.median('p50_us') / 1000:.2f} | {its.median('p99_us') / 1000:.2f} | {its.median('cpu_us'):.1f} | {redis} | "
-                     f"{'see below' if peer.name.startswith('throttlecrab') else format(its.median('denied'), '.1%')} | {memory.get(peer.name, 0):,.0f} |")
+                     f"{'see below' if peer.name.startswith('throttlecrab') else format(its.median('denied'), '.1%')} | {_bytes(memory.get(peer.name, 0))} |")
     return lines
+
+
+def _bytes(per_key):
+    # Buffers of connections come and go beside the keys.
+    return f"{per_key:,.0f}" if per_key > 0 else "disturbed"
 
 
 def exactness_table(results):
@@ -93,12 +98,12 @@ def whole(peers, runs, results, settings, last_line, day, charts, remarks):
     of = {store: [peer for peer in peers if peer.store == store] for store in ("memory", "Redis")}
     lines = [f"# Tollgate beside its peers, {day}", "", f"{machine()}. {settings}", "", "Versions: " + "; ".join(versions()) + ".", "",
              f"wrk, {CONNECTIONS} connections, one thread, {KEYS:,} clients at random. One core and one thread or worker for what is measured. "
-             "Medians of rounds in turns; ratios within a table are worth more than figures. CPU is the server's and Redis's per check. Bytes per key are the growth of the "
+             "Medians of rounds in turns; ratios within a table are worth more than figures, and CPU per check is what neighbours disturb least. CPU is the server's and Redis's per check. Bytes per key are the growth of the "
              "server's memory, or of Redis's, when clients come for the first time.", "", f"    {last_line}", ""]
     for store in ("memory", "Redis"):
         lines += [f"## In {store}, all admitted", *load_table(of[store], all_figures, memory), "",
                   f"## In {store}, 99 % denied", *load_table(of[store], deny_figures, deny_memory), ""]
-    lines += ["throttlecrab-server answers 200 with the verdict in the body; twenty requests before each run saw that it counts. With a burst of 1 (one an hour) it admits everything, so the limit where 99 % are denied is 2 an hour for all.", "", *remarks, ""]
+    lines += ["throttlecrab-server answers 200 with the verdict in the body; twenty requests before each run saw that it counts. With a burst of 1 (one an hour) it admits everything, so the limit where 99 % are denied is 2 an hour for all. nginx has no rate below one a minute, and Limitador's cache holds 10,000 clients by default: where the denied are fewer than 99 %, that is why.", "", *remarks, ""]
     lines += [f"![]({name})" for name in charts]
     lines += ["", "## Who is right", "What is right is in brackets. Two tiers: 10 an hour, of them 5 on /x; 20 requests to /x, then 20 to /y. Boundary: 20 in 2 s; one request, 19 at 1.8 s, 40 at 2.1 s; "
               "token buckets promise the burst and what flows in, 23 here. Four instances: 100 an hour, 200 requests to each of four processes at once.", "",
