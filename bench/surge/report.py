@@ -85,8 +85,8 @@ ROWS = [
     ("at the service: served after the caller had gone", lambda it: f"{it['served_nobody']:,}"),
     ("failures in the calm after the surge", lambda it: percent(it["after_failed"])),
     ("load tool: requests sent late by, median and p99, ms", lambda it: f"{ms(it['lag_p50'])}, {ms(it['lag_p99'])}"),
-    ("processors used: riders, gateway, service",
-     lambda it: ", ".join(f"{it['cpu'][who]:.2f}" if who in it["cpu"] else "–" for who in ("riders", "gateway", "service"))),
+    ("processors used: riders, gateway, service, anything else on the machine",
+     lambda it: ", ".join(f"{it['cpu'][who]:.2f}" if who in it["cpu"] else "–" for who in ("riders", "gateway", "service", "anything else"))),
 ]
 
 

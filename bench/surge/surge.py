@@ -63,6 +63,12 @@ class Process:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def busy_seconds():
+    """What all processes together have used of the processors."""
+    user, nice, system, _idle, _iowait, irq, softirq = map(int, Path("/proc/stat").read_text().split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
 def start_service(arguments):
     process = Process([arguments.service], "stdout")
     return process, "http://" + process.read_until(lambda line: line.partition("listening at ")[2].strip())
@@ -112,6 +118,7 @@ def ride(arguments, name, host, service, others, folder):
                "--run-time", f"{sum(arguments.phases) - 3}s", "--timeout", str(arguments.patience_ms / 1000),
                "--accept-invalid-certs", "--no-gzip", "--no-metrics", "--no-print-metrics"]
     used_before = {who: process.cpu_seconds() for who, process in others.items()}
+    busy_before = busy_seconds()
     began = time.monotonic()
     seen = []
     with Process(command, "stderr", environment, folder) as riders:
@@ -131,6 +138,7 @@ def ride(arguments, name, host, service, others, folder):
                      f"and {now['served_nobody']:,} too late, {now['queued']:,} wait", len(seen))
             if riders.child.poll() is None:
                 cpu = {who: process.cpu_seconds() - used_before.get(who, 0) for who, process in others.items()}
+                cpu["anything else"] = busy_seconds() - busy_before - sum(cpu.values())
         if riders.child.returncode:
             sys.exit(f"the riders ended with {riders.child.returncode}:\n{''.join(riders.last_lines)}")
     if sys.stderr.isatty():
