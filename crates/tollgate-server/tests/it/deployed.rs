@@ -75,6 +75,7 @@ fn serving_everything(redis: &OwnRedis) -> Serving {
         "gateway: {{ listen: \"127.0.0.1:0\", upstreams: [{{ path: /, to: [\"http://127.0.0.1:9\"] }}] }}\n\
          service: {{ listen: \"127.0.0.1:0\" }}\nadmin: {{ listen: \"127.0.0.1:0\" }}\nrules_from: file\n\
          database: {{ url: \"sqlite:tollgate.db\" }}\nlog: {{ format: json }}\n\
+         traces: {{ endpoint: \"http://127.0.0.1:9\" }}\n\
          store: {{ redis: \"redis://tollgate:{PASSWORD}@127.0.0.1:{port}\", deadline: 20s, instances: counted }}\n\
          rules: [{{ id: address, per: [ip], limit: \"1/h burst 2\" }}]\n"
     ))
