@@ -64,7 +64,7 @@ Examples:
   tollgate serve -c /etc/tollgate.yaml
 
 Signals: TERM and INT end it once all requests under way have ended, a second one at once; HUP looks at the configuration and the \
-database again, which happens by itself as well; USR2 starts the program anew from its file, hands the sockets over and ends, \
+database again, which happens by itself as well; USR1 opens the access log anew; USR2 starts the program anew from its file, hands the sockets over and ends, \
 without a request being dropped.
 
 Exit codes: 0 ended as told, 1 it could not start or was ended at once, 2 the configuration is wrong.";

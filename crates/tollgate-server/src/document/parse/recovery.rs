@@ -1,7 +1,8 @@
 //! Reads on where a text stops being YAML, so that what is wrong elsewhere is told as well.
 //!
 //! The broken block (a section, or one of its list) is blanked, and the text is read again. Its value is unknown, so
-//! nobody complains about what it lacks; all that stands elsewhere keeps its place.
+//! nobody complains about what it lacks; all that stands elsewhere keeps its place. What else is wrong within the block is
+//! told once it is YAML.
 
 use super::builder::Builder;
 use super::{Document, Positions, Span};
@@ -26,18 +27,17 @@ pub(super) fn recover(original: &str, first: Reading) -> Document {
     let (mut text, mut reading) = (original.to_owned(), first);
     let mut blanks = Vec::new();
     while let Some(place) = reading.broken {
-        let last = reading.document.problems.last().cloned();
-        let next = match found.len() < MOST_BROKEN && text.len() <= LONGEST {
+        let is_worth_it = found.len() < MOST_BROKEN && text.len() <= LONGEST;
+        found.extend(reading.document.problems.last().cloned());
+        let next = match is_worth_it {
             true => without_the_block_at(&text, place),
             false => None,
         };
         let Some((without, at, read)) = next else {
             // Nothing more can be told.
-            found.extend(last);
             reading.document.root = None;
             break;
         };
-        found.extend(last);
         blanks.extend(at);
         (text, reading) = (without, read);
     }
