@@ -28,7 +28,7 @@ pictures: tools ## draw the pictures in docs/pictures anew
 	@cargo build --quiet --package tollgate-server
 	@tools/pictures target/debug/tollgate docs/pictures
 
-test: needs check deploy-check ## everything: format, lints, docs and all tests
+test: needs check ## everything: format, lints, docs and all tests
 	@echo "== tests"
 ifeq ($(NEXTEST),yes)
 	cargo nextest run --workspace --all-features --no-fail-fast
@@ -41,6 +41,10 @@ endif
 	@# Only the library itself is built anew: what it depends on is there already.
 	@set -o pipefail; program=$$(cargo rustc --quiet --package tollgate --all-features --lib --profile test --message-format json -- --cfg tollgate_loom \
 	  | sed -nE 's/.*"executable":"([^"]+)".*/\1/p') && "$$program" loom_tests
+	@echo "== deployment files"
+	@tools/need $(DEPLOY_NEEDS)
+	@# By the program that the tests were run with: to build it by itself is to build half of what it depends on again.
+	@tools/deploy-check target/debug/tollgate
 
 check: tools
 	@echo "== format"
