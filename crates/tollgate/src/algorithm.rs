@@ -21,7 +21,7 @@ pub(crate) use leaky_bucket::LeakyBucket;
 pub(crate) use level::Level;
 pub(crate) use sliding_counter::{Counter, SlidingCounter};
 pub(crate) use sliding_log::{Log, SlidingLog};
-pub(crate) use token_bucket::{Glance, TokenBucket};
+pub(crate) use token_bucket::TokenBucket;
 
 use crate::limit::{Kind, Limit};
 

@@ -58,6 +58,26 @@ impl TierList {
     pub(crate) fn as_mut_slice(&mut self) -> &mut [Tier] {
         &mut self.0
     }
+
+    /// Which of those that decide; the first of equal ones.
+    #[inline]
+    fn with_least_left(&self) -> u8 {
+        let (mut bound, mut least) = (NO_TIER, u64::MAX);
+        for (index, tier) in (0..).zip(&self.0) {
+            // No limit holds as much as what it begins with.
+            if !tier.shadow && tier.remaining() < least {
+                (bound, least) = (index, tier.remaining());
+            }
+        }
+        bound
+    }
+
+    #[cold]
+    fn with_longest_wait(&self) -> u8 {
+        let deciding = (0..).zip(&self.0).filter(|(_, tier)| !tier.shadow);
+        let bound = deciding.max_by_key(|(_, tier)| tier.verdict().severity());
+        bound.map_or(NO_TIER, |(index, _)| index)
+    }
 }
 
 impl Drop for TierList {
@@ -234,15 +254,14 @@ impl Decision {
     }
 
     /// The decision on a request with any number of tiers.
+    #[inline(always)]
     pub(crate) fn of_many(tiers: TierList, admitted: bool, at_us: u64, source: Source) -> Self {
-        let deciding = (0..).zip(&tiers.0).filter(|(_, tier)| !tier.shadow);
-        let bound = match admitted {
-            true => deciding.min_by_key(|(_, tier)| tier.remaining()),
-            false => deciding.max_by_key(|(_, tier)| tier.verdict().severity()),
-        };
         Self {
             at_us,
-            bound: bound.map_or(NO_TIER, |(index, _)| index),
+            bound: match admitted {
+                true => tiers.with_least_left(),
+                false => tiers.with_longest_wait(),
+            },
             tiers: Tiers::Many(tiers),
             source,
             generation: 0,

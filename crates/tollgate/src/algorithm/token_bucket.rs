@@ -32,47 +32,21 @@ impl TokenBucket {
     }
 }
 
-/// A look at a bucket, before it is known whether it is charged.
-#[derive(Clone, Copy)]
-pub(crate) struct Glance {
-    standing: Standing,
-    remaining: u64,
-}
-
-impl Glance {
-    /// Whether a cost fits.
-    #[inline(always)]
-    pub(crate) fn has_room_for(&self, cost: u64) -> bool {
-        cost <= self.remaining
-    }
-}
-
 impl TokenBucket {
     #[inline]
     fn standing(&self, level: &Level, now_us: u64) -> Standing {
         level.capped(self.full_utok).standing(&self.rate, now_us)
     }
+}
 
-    /// The first half of a take.
+impl Arithmetic for TokenBucket {
+    type State = Level;
+
+    /// As for every algorithm, but the level is drained once: this one is most of all checks.
     #[inline(always)]
-    pub(crate) fn glance(&self, level: &Level, now_us: u64) -> Glance {
+    fn take(&self, level: &mut Level, now_us: u64, cost: u64, charging: bool) -> Look {
         let standing = self.standing(level, now_us);
-        Glance {
-            remaining: standing.remaining(self.capacity),
-            standing,
-        }
-    }
-
-    /// The second half: charges a cost within the capacity, if it fits and that is wanted.
-    #[inline(always)]
-    pub(crate) fn settle(
-        &self,
-        level: &mut Level,
-        glance: &Glance,
-        cost: u64,
-        charging: bool,
-    ) -> Look {
-        let (standing, remaining) = (&glance.standing, glance.remaining);
+        let remaining = standing.remaining(self.capacity);
         if cost > remaining {
             return Look {
                 fit: Fit::Later {
@@ -93,17 +67,6 @@ impl TokenBucket {
             empty_at_us: self.empty_at_us(level),
             charged,
         }
-    }
-}
-
-impl Arithmetic for TokenBucket {
-    type State = Level;
-
-    /// As for every algorithm, but the level is drained once: this one is most of all checks.
-    #[inline(always)]
-    fn take(&self, level: &mut Level, now_us: u64, cost: u64, charging: bool) -> Look {
-        let glance = self.glance(level, now_us);
-        self.settle(level, &glance, cost, charging)
     }
 
     #[inline(always)]

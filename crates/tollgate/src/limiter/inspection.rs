@@ -27,10 +27,10 @@ fn asked<'a>(met: &'a Met<'_>) -> impl Iterator<Item = &'a Rule> {
 }
 
 /// A bucket, to be looked at.
-fn look<'a>(rule: &'a Rule, request: &'a Request<'_>) -> Charge<'a> {
+fn look<'a>(rule: &'a Rule, met: &'a Met<'_>) -> Charge<'a> {
     Charge {
         cost: 0,
-        ..super::local::charge(rule, request)
+        ..super::local::charge(rule, met)
     }
 }
 
@@ -48,7 +48,7 @@ pub(super) fn inspect_memory(
     let met = rules.meet(request);
     let request = met.request();
     let (rules, charges): (Vec<&Rule>, Vec<Charge<'_>>) =
-        asked(&met).map(|rule| (rule, look(rule, request))).unzip();
+        asked(&met).map(|rule| (rule, look(rule, &met))).unzip();
     let tier = |charge| Tier::new(charge, Outcome::NONE);
     let mut tiers: Vec<Tier> = charges.iter().map(tier).collect();
     store.visit_all(&charges, &mut tiers, false);
@@ -111,7 +111,7 @@ pub(super) async fn inspect_store(
     for sights in sights.chunks(MOST_AT_ONCE) {
         // Where to look is said by the address; the charge says how.
         let charges: Vec<Charge<'_>> = (sights.iter())
-            .map(|sight| look(sight.rule, request))
+            .map(|sight| look(sight.rule, &met))
             .collect();
         let addresses = sights.iter().map(|sight| sight.address.clone()).collect();
         let taken = store.look(&charges, addresses).await?;

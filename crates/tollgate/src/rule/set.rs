@@ -92,6 +92,16 @@ impl<'a> Met<'a> {
     }
 
     /// With this limit in place of those of the rules that count for somebody. What is everybody's keeps its own, as others rely on it.
+    ///
+    /// ```
+    /// use tollgate::{Dimension, LocalLimiter, Request, Rule, RuleSet};
+    ///
+    /// let rules = RuleSet::new([Rule::new("client", "10/s burst 50".parse()?)?.per([Dimension::Client])])?;
+    /// let request = Request::new().client("merchant_123");
+    /// let met = rules.meet(&request).with_limit("1/h burst 2".parse()?);
+    /// assert_eq!(LocalLimiter::new().decide_on(&met).limit(), Some(2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn with_limit(mut self, limit: Limit) -> Self {
         self.limit = Some(Box::new(limit));

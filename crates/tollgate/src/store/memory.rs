@@ -17,12 +17,10 @@ mod visit;
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hasher as _};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
-use parking_lot::Mutex;
 
 use super::{Charge, Refund, Store, Taken};
 use crate::bucket::Bucket;
@@ -30,9 +28,8 @@ use crate::clock::Clock;
 use crate::limit::{Algorithm, Limit};
 use crate::name::Name;
 use held::Held;
-use logs::Logs;
+use logs::LogShards;
 use record::Record;
-use room::Room;
 use table::Table;
 
 /// How a [`MemoryStore`] is set up.
@@ -86,14 +83,12 @@ pub struct MemoryStore {
     max_keys: usize,
     /// How many buckets the keys of one rule share.
     stripes: u64,
-    logs: Box<[Mutex<Logs>]>,
+    logs: LogShards,
     seed: Seed,
     clock: Clock,
     shared: AtomicU64,
 }
 
-/// Enough that two threads seldom meet.
-const LOG_SHARDS: usize = 64;
 /// Room for everybody's bucket of so many rules, and for as many shared ones.
 const MOST_EVERYBODYS: usize = 50_000;
 const MOST_SHARED: usize = 50_000;
@@ -112,7 +107,6 @@ impl MemoryStore {
     /// A store with this configuration.
     #[must_use]
     pub fn with(config: MemoryConfig) -> Self {
-        let log_room = Arc::new(Room::new(config.max_log_entries));
         Self {
             own: Table::new(config.max_keys),
             common: Table::new(MOST_EVERYBODYS + MOST_SHARED),
@@ -120,9 +114,7 @@ impl MemoryStore {
             stripes: (config.max_keys as u64 / 64)
                 .clamp(1, 256)
                 .next_power_of_two(),
-            logs: (0..LOG_SHARDS)
-                .map(|_| Mutex::new(Logs::new(&log_room)))
-                .collect(),
+            logs: LogShards::new(config.max_log_entries),
             seed: Seed::random(),
             clock: config.clock,
             shared: AtomicU64::new(0),
@@ -137,7 +129,7 @@ impl MemoryStore {
         MemoryStats {
             keys: own.keys() + common.keys(),
             live_keys: own.live_keys(now_us) + common.live_keys(now_us),
-            log_entries: self.logs.iter().map(|logs| logs.lock().entries()).sum(),
+            log_entries: self.logs.entries(),
             slots: own.slots() + common.slots(),
             shared: self.shared.load(Ordering::Relaxed),
         }
@@ -205,17 +197,11 @@ impl MemoryStore {
         }
     }
 
-    #[inline]
-    fn logs_of(&self, fingerprint: u64) -> &Mutex<Logs> {
-        let shard = usize::try_from(fingerprint >> 1).unwrap_or(0) % LOG_SHARDS;
-        &self.logs[shard]
-    }
-
     /// What to do with a record that is forgotten.
     fn forgetting(&self) -> impl Fn(u64, Record) {
         |fingerprint, record| {
             if let Some(place) = record.log_place() {
-                self.logs_of(fingerprint).lock().forget(place);
+                self.logs.of(fingerprint).forget(place);
             }
         }
     }
@@ -238,7 +224,7 @@ impl MemoryStore {
     fn change(&self, bucket: &Bucket<'_>, change: impl FnOnce(&mut Held<'_>)) {
         let fingerprint = self.fingerprint(bucket);
         if let Some(claim) = self.table_of(bucket).hold_surely(fingerprint) {
-            let mut held = Held::new(claim, self.logs_of(fingerprint));
+            let mut held = Held::new(claim, &self.logs);
             held.forget_past(self.clock.now_us());
             change(&mut held);
             held.keep();

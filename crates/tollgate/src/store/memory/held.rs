@@ -1,8 +1,6 @@
 //! A bucket that nobody else can look at.
 
-use parking_lot::Mutex;
-
-use super::logs::Logs;
+use super::logs::LogShards;
 use super::record::{Content, Record};
 use super::slot::Claim;
 use crate::algorithm::{Arithmetic as _, Fit, Look, State};
@@ -47,12 +45,12 @@ pub(super) struct Held<'a> {
     is_changed: bool,
     /// Whether the log that the record speaks of says nothing any more.
     log_is_past: bool,
-    logs: &'a Mutex<Logs>,
+    logs: &'a LogShards,
 }
 
 impl<'a> Held<'a> {
     #[inline]
-    pub(super) fn new(claim: Claim<'a>, logs: &'a Mutex<Logs>) -> Self {
+    pub(super) fn new(claim: Claim<'a>, logs: &'a LogShards) -> Self {
         Self {
             record: claim.read(),
             claim,
@@ -161,7 +159,7 @@ impl<'a> Held<'a> {
     /// Forgets what was used.
     pub(super) fn reset(&mut self) {
         if let Some(place) = self.record.log_place() {
-            self.logs.lock().forget(place);
+            self.logs.of(self.claim.fingerprint()).forget(place);
         }
         self.record = self.record.spent();
         self.is_changed = true;
@@ -182,10 +180,10 @@ impl<'a> Held<'a> {
             Content::State(state) => state,
             Content::Log { .. } if self.log_is_past => limit.fresh(),
             Content::Log { place } if limit.algorithm() == Algorithm::SlidingLog => {
-                State::Log(self.logs.lock().take(place))
+                State::Log(self.logs.of(self.claim.fingerprint()).take(place))
             }
             // Another algorithm takes over: the log stays until that one is charged.
-            Content::Log { place } => match self.logs.lock().get(place) {
+            Content::Log { place } => match self.logs.of(self.claim.fingerprint()).get(place) {
                 Some(log) => limit.adopt_log(log),
                 None => limit.fresh(),
             },
@@ -197,7 +195,7 @@ impl<'a> Held<'a> {
             return;
         }
         if let (State::Log(log), Some(place)) = (state, self.record.log_place()) {
-            self.logs.lock().put(place, log);
+            self.logs.of(self.claim.fingerprint()).put(place, log);
         }
     }
 
@@ -207,7 +205,7 @@ impl<'a> Held<'a> {
         self.is_changed = true;
         match state {
             State::Log(mut log) => {
-                let mut logs = self.logs.lock();
+                let mut logs = self.logs.of(self.claim.fingerprint());
                 if logs.are_full() {
                     log.merge_newest();
                 }
@@ -217,7 +215,7 @@ impl<'a> Held<'a> {
             }
             small => {
                 if let Some(place) = old_place {
-                    self.logs.lock().forget(place);
+                    self.logs.of(self.claim.fingerprint()).forget(place);
                 }
                 self.record.write(&small, empty_at_us);
             }

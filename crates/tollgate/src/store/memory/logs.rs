@@ -2,8 +2,37 @@
 
 use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
+
 use super::room::Room;
 use crate::algorithm::Log;
+
+/// Enough that two threads seldom meet.
+const SHARDS: usize = 64;
+
+/// All logs, by the fingerprints of their keys.
+#[derive(Debug)]
+pub(super) struct LogShards(Box<[Mutex<Logs>; SHARDS]>);
+
+impl LogShards {
+    /// Room for so many entries in all.
+    pub(super) fn new(most_entries: usize) -> Self {
+        let room = Arc::new(Room::new(most_entries));
+        Self(Box::new(std::array::from_fn(|_| {
+            Mutex::new(Logs::new(&room))
+        })))
+    }
+
+    /// Those among which a key's log lies.
+    pub(super) fn of(&self, fingerprint: u64) -> MutexGuard<'_, Logs> {
+        let shard = usize::try_from(fingerprint >> 1).unwrap_or(0) % SHARDS;
+        self.0[shard].lock()
+    }
+
+    pub(super) fn entries(&self) -> usize {
+        self.0.iter().map(|logs| logs.lock().entries()).sum()
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Logs {
@@ -23,7 +52,7 @@ struct Place {
 }
 
 impl Logs {
-    pub(super) fn new(room: &Arc<Room>) -> Self {
+    fn new(room: &Arc<Room>) -> Self {
         Self {
             logs: Vec::new(),
             free: Vec::new(),

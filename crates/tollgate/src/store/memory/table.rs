@@ -154,27 +154,26 @@ impl Table {
 
     /// Where a key lies at best.
     #[inline]
-    pub(super) fn home(&self, fingerprint: u64) -> Place {
-        let slot = from_home(fingerprint).next().unwrap_or(0);
-        Place::new(self.chunk_of(fingerprint), slot)
+    fn home(&self, fingerprint: u64) -> &Slot {
+        let chunk = &self.chunks[self.chunk_of(fingerprint) as usize];
+        &chunk[from_home(fingerprint).next().unwrap_or(0) as usize % SLOTS]
     }
 
-    /// Whether a key lies at this place.
+    /// The slot of a key, if it lies where it lies at best.
     #[inline]
-    pub(super) fn lies_at(&self, place: Place, fingerprint: u64) -> bool {
-        slot::owner(&self.chunks.as_flattened()[place.0]) == fingerprint
+    pub(super) fn at_home(&self, fingerprint: u64) -> Option<&Slot> {
+        Some(self.home(fingerprint)).filter(|slot| slot::owner(slot) == fingerprint)
+    }
+
+    #[inline]
+    pub(super) fn slot_at(&self, place: Place) -> &Slot {
+        &self.chunks.as_flattened()[place.0]
     }
 
     /// Waits until nobody else holds this place; `None` if the key does not lie there any more.
     #[inline]
     pub(super) fn hold_at(&self, place: Place, fingerprint: u64) -> Option<Claim<'_>> {
-        Claim::wait_for(&self.chunks.as_flattened()[place.0], fingerprint)
-    }
-
-    /// Holds this place if nobody else does, and the key lies there.
-    #[inline]
-    pub(super) fn try_hold_at(&self, place: Place, fingerprint: u64) -> Option<Claim<'_>> {
-        Claim::try_for(&self.chunks.as_flattened()[place.0], fingerprint)
+        Claim::wait_for(self.slot_at(place), fingerprint)
     }
 
     /// Finds a key and waits until nobody else holds it; `None` if it is not there, or was not for a moment.
@@ -192,8 +191,7 @@ impl Table {
     /// it would pass its cache line between cores once more.
     #[inline]
     pub(super) fn hold_contended(&self, fingerprint: u64) -> Option<Claim<'_>> {
-        self.hold_at(self.home(fingerprint), fingerprint)
-            .or_else(|| self.hold(fingerprint))
+        Claim::wait_for(self.home(fingerprint), fingerprint).or_else(|| self.hold(fingerprint))
     }
 
     /// [`find`](Self::find), and sure also while the table changes. Not for those who hold a claim.

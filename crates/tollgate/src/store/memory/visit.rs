@@ -64,7 +64,7 @@ impl MemoryStore {
         let Some(claim) = claim else {
             return self.take_new(charge, fingerprint, answer);
         };
-        let mut held = Held::new(claim, self.logs_of(fingerprint));
+        let mut held = Held::new(claim, &self.logs);
         let now_us = self.not_before(held.record(), now_us);
         held.forget_past(now_us);
         let ask = ask(charge, now_us, true);
@@ -99,7 +99,7 @@ impl MemoryStore {
                 return answer(Outcome::of(&ask.of_nothing(), stop.shared, ask.now_us));
             };
             if let Some(claim) = self.table(stop.common).hold_at(place, stop.fingerprint) {
-                let mut held = Held::new(claim, self.logs_of(stop.fingerprint));
+                let mut held = Held::new(claim, &self.logs);
                 let ask = ask(charge, self.clock.now_us(), true);
                 held.forget_past(ask.now_us);
                 let look = held.take(&ask);
@@ -115,28 +115,6 @@ impl MemoryStore {
     /// Any number of buckets: hold all, look at each, then charge all or none. Says whether the request passes, and
     /// when it was looked at; what each bucket said goes to `outcomes`.
     pub(crate) fn visit_all<O: AsMut<Outcome>>(
-        &self,
-        charges: &[Charge<'_>],
-        outcomes: &mut [O],
-        charging: bool,
-    ) -> (bool, u64) {
-        let few = match charges.len() {
-            2 if charging => charges
-                .first_chunk::<2>()
-                .map(|two| self.take_few(two, outcomes)),
-            3 if charging => charges
-                .first_chunk::<3>()
-                .map(|three| self.take_few(three, outcomes)),
-            4 if charging => charges
-                .first_chunk::<4>()
-                .map(|four| self.take_few(four, outcomes)),
-            _ => None,
-        };
-        few.flatten()
-            .unwrap_or_else(|| self.visit_in_general(charges, outcomes, charging))
-    }
-
-    pub(super) fn visit_in_general<O: AsMut<Outcome>>(
         &self,
         charges: &[Charge<'_>],
         outcomes: &mut [O],
@@ -221,7 +199,7 @@ impl MemoryStore {
                 );
             }
         };
-        let mut held = Held::new(claim, self.logs_of(stop.fingerprint));
+        let mut held = Held::new(claim, &self.logs);
         visit.now_us = self.not_before(held.record(), visit.now_us);
         held.forget_past(visit.now_us);
         ask.now_us = visit.now_us;
@@ -259,7 +237,7 @@ impl MemoryStore {
                 let claim = self
                     .table(here[0].common)
                     .hold_at(place, here[0].fingerprint)?;
-                Some(Held::new(claim, self.logs_of(here[0].fingerprint)))
+                Some(Held::new(claim, &self.logs))
             }
         };
         if let Some(held) = &mut held {
@@ -451,7 +429,8 @@ impl Held<'_> {
     }
 }
 
-fn ask<'a>(charge: &Charge<'a>, now_us: u64, charging: bool) -> Ask<'a> {
+#[inline(always)]
+pub(super) fn ask<'a>(charge: &Charge<'a>, now_us: u64, charging: bool) -> Ask<'a> {
     Ask {
         limit: charge.limit,
         now_us,
