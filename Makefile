@@ -6,6 +6,8 @@ SHELL := bash
 BUILD_NEEDS := cc:gcc
 SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql nginx:nginx caddy:caddy curl:curl jq:jq psql:postgresql-client python/requests:python3-requests
 DEPLOY_NEEDS := promtool:prometheus systemd-analyze:systemd logrotate:logrotate nginx:nginx
+# Always of the whole workspace: what one program alone depends on is built with other features, and so again.
+BUILD := cargo build --release --workspace
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
 .PHONY: help run simulate pictures test check deploy-check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments bench-peers clean
@@ -14,11 +16,11 @@ help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 run: tools ## start it as a demo, with a small API behind it: says on the terminal what to try
-	@cargo build --release --quiet --package tollgate-server
+	@$(BUILD) --bin tollgate
 	@target/release/tollgate serve
 
 simulate: tools ## see five algorithms meet the same traffic: a table, and a chart in simulation/
-	@cargo build --release --quiet --package tollgate-server
+	@$(BUILD) --bin tollgate
 	@for scenario in boundary burst-idle surge drivers; do \
 	   target/release/tollgate simulate $$scenario --out simulation/$$scenario || exit 1; echo; \
 	 done
@@ -121,7 +123,7 @@ SURGE_PYTHON := target/surge/bin/python
 
 surge: tools ## 2,000 impatient riders against a service made for 800 requests a second, without and with Tollgate (about four minutes)
 	@tools/need python/ensurepip:python3-venv
-	cargo build --release --package tollgate-server --package ride-hailing
+	$(BUILD) --bin tollgate --bin ride-hailing
 	cargo build --release --locked --manifest-path examples/ride-hailing/load/Cargo.toml --target-dir target/load
 	@test -x $(SURGE_PYTHON) || /usr/bin/python3 -m venv target/surge
 	@$(SURGE_PYTHON) -m pip install --quiet --disable-pip-version-check --requirement bench/surge/requirements.txt
@@ -130,7 +132,7 @@ surge: tools ## 2,000 impatient riders against a service made for 800 requests a
 
 payments: tools ## merchants with plans behind four gateways on one Redis, which is killed and comes back (about three minutes)
 	@tools/need redis-server:redis-server redis-cli:redis-tools
-	cargo build --release --package tollgate-server --package payments
+	$(BUILD) --bin tollgate --bin payments
 	@mkdir -p bench/results
 	@target/release/payments --out bench/results/payments-$$(date -u +%F).md --circumstances \
 	  "$$(date -u '+%F %H:%M UTC'), $$(nproc) cores, $$(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), Linux $$(uname -r); load of the machine before the run: $$(cut -d' ' -f1-3 /proc/loadavg)."

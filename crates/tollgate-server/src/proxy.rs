@@ -46,6 +46,7 @@ use tollgate_tower::layer::PeerAddr;
 use tower_service::Service;
 
 use crate::config::{Protocol, Upstream};
+use crate::gateway::UpstreamTime;
 use body::Source;
 use failure::Failure;
 use forward::Answer;
@@ -66,14 +67,17 @@ pub struct ProxySettings {
     pub is_tls: bool,
     /// Whether a peer is a proxy whose word counts: what it says of the caller's scheme and host is passed on.
     pub trusts: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    /// Whether to say how long servers took, for a log: [`UpstreamTime`] among the extensions of responses.
+    pub tells_time: bool,
 }
 
 impl Default for ProxySettings {
-    /// Without TLS, and nobody is trusted.
+    /// Without TLS, nobody is trusted, and no time is told.
     fn default() -> Self {
         Self {
             is_tls: false,
             trusts: Arc::new(|_| false),
+            tells_time: false,
         }
     }
 }
@@ -82,6 +86,7 @@ impl fmt::Debug for ProxySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProxySettings")
             .field("is_tls", &self.is_tls)
+            .field("tells_time", &self.tells_time)
             .finish_non_exhaustive()
     }
 }
@@ -253,16 +258,21 @@ impl Worker {
             Err(failure) => Err(failure),
         };
         let metrics = &route.group.metrics;
-        match answered {
+        let (mut response, took) = match answered {
             Ok((response, at)) => {
                 metrics.answered(response.status(), at - now);
-                response
+                (response, at - now)
             }
             Err(failure) => {
                 metrics.failed(failure);
-                failure.answer(dialect).map(ProxyBody::whole)
+                let response = failure.answer(dialect).map(ProxyBody::whole);
+                (response, now.elapsed())
             }
+        };
+        if self.shared.settings.tells_time {
+            response.extensions_mut().insert(UpstreamTime(took));
         }
+        response
     }
 
     /// The route of the longest path that this one begins with, segment by segment.

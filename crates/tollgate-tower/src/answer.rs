@@ -84,11 +84,12 @@ impl HeaderFamilies {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn add(self, decision: &Decision, headers: &mut HeaderMap) {
-        if self.legacy {
+        let others_spoke = speak_of_limits(headers);
+        if self.legacy && !(others_spoke && legacy::is_stricter(headers, decision)) {
             legacy::add(decision, headers);
         }
         if self.standard {
-            standard::add(decision, headers);
+            standard::add(decision, headers, others_spoke);
         }
         if let Some(wait) = decision.retry_after()
             && self.retry_after
@@ -96,6 +97,15 @@ impl HeaderFamilies {
             retry::add(wait, decision.at(), headers);
         }
     }
+}
+
+/// Whether somebody has said something of limits already. Mostly nobody has: that is seen in one walk, where to ask for each field would be
+/// to hash each name.
+fn speak_of_limits(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| {
+        let name = name.as_str();
+        name.starts_with("x-ratelimit") || name.starts_with("ratelimit")
+    })
 }
 
 impl Default for HeaderFamilies {

@@ -62,21 +62,21 @@ impl TierList {
     /// Which of those that decide; the first of equal ones.
     #[inline]
     fn with_least_left(&self) -> u8 {
-        let (mut bound, mut least) = (NO_TIER, u64::MAX);
-        for (index, tier) in (0..).zip(&self.0) {
+        let (mut bound, mut least) = (usize::MAX, u64::MAX);
+        for (index, tier) in self.0.iter().enumerate() {
             // No limit holds as much as what it begins with.
             if !tier.shadow && tier.remaining() < least {
                 (bound, least) = (index, tier.remaining());
             }
         }
-        bound
+        u8::try_from(bound).unwrap_or(NO_TIER)
     }
 
     #[cold]
     fn with_longest_wait(&self) -> u8 {
-        let deciding = (0..).zip(&self.0).filter(|(_, tier)| !tier.shadow);
+        let deciding = self.0.iter().enumerate().filter(|(_, tier)| !tier.shadow);
         let bound = deciding.max_by_key(|(_, tier)| tier.verdict().severity());
-        bound.map_or(NO_TIER, |(index, _)| index)
+        bound.map_or(NO_TIER, |(index, _)| u8::try_from(index).unwrap_or(NO_TIER))
     }
 }
 

@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use super::Source;
 use super::sockets::Sockets;
 use crate::commands::Failure;
-use crate::config::Config;
+use crate::config::{AccessLogFormat, Config};
 use crate::door::Door;
 use crate::gateway::{Gateway, GatewayMetrics, LogFile};
 use crate::listen::{self, ListenConfig};
@@ -50,6 +50,7 @@ impl Opening<'_> {
         let settings = ProxySettings {
             is_tls: config.front.tls.is_some(),
             trusts: Arc::new(move |peer| door.policy().identity().trusts(peer)),
+            tells_time: config.front.access_log != AccessLogFormat::Off,
         };
         let proxy = Proxy::new(
             &config.upstreams,

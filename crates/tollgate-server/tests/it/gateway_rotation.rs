@@ -89,6 +89,14 @@ fn a_log_that_is_rotated_under_traffic_loses_no_line() {
         .collect();
     assert_eq!(all.len(), asked.load(Relaxed), "a line for each request");
     assert_eq!(ids.len(), all.len(), "and none twice");
+    for line in &all {
+        let took = |name: &str| {
+            line[name]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{name}: {line}"))
+        };
+        assert!(took("upstream_seconds") <= took("seconds"), "{line}");
+    }
 }
 
 /// Of a file that is written to, so the last line may be half there.

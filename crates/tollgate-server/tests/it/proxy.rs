@@ -141,6 +141,7 @@ async fn the_server_is_told_who_asked_and_a_stranger_cannot_tell_it_otherwise() 
     let settings = ProxySettings {
         is_tls: true,
         trusts: Arc::new(|peer| peer.is_loopback()),
+        ..ProxySettings::default()
     };
     let front = Front::with(&[to], settings).await;
     let response = front.ask(request).await;

@@ -13,9 +13,6 @@ pub(super) fn add(decision: &Decision, headers: &mut HeaderMap) {
     let Some(tier) = decision.tier() else {
         return;
     };
-    if is_stricter(headers, tier.remaining()) {
-        return;
-    }
     let full_at = unix(decision.at()) + tier.reset_after();
     headers.insert(LIMIT, HeaderValue::from(tier.limit().capacity()));
     headers.insert(REMAINING, HeaderValue::from(tier.remaining()));
@@ -23,7 +20,10 @@ pub(super) fn add(decision: &Decision, headers: &mut HeaderMap) {
 }
 
 /// Whether what stands there already is at least as strict, or cannot be compared.
-fn is_stricter(headers: &HeaderMap, remaining: u64) -> bool {
+pub(super) fn is_stricter(headers: &HeaderMap, decision: &Decision) -> bool {
+    let Some(remaining) = decision.remaining() else {
+        return true;
+    };
     let mut theirs = headers.get_all(REMAINING).iter();
     let read = |value: &HeaderValue| value.to_str().ok()?.trim().parse::<u64>().ok();
     match (theirs.next(), theirs.next()) {

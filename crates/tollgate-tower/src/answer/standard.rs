@@ -10,15 +10,15 @@ const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const STATE: HeaderName = HeaderName::from_static("ratelimit");
 const SHADOW: HeaderName = HeaderName::from_static("x-ratelimit-shadow");
 
-pub(super) fn add(decision: &Decision, headers: &mut HeaderMap) {
+pub(super) fn add(decision: &Decision, headers: &mut HeaderMap, others_spoke: bool) {
     let mut deciding = decision.tiers().iter().filter(|tier| !tier.is_shadow());
     let (mut policy, mut state) = (String::new(), String::new());
     for tier in deciding.by_ref() {
         add_policy(tier, &mut policy);
         add_state(tier, &mut state);
     }
-    append(&POLICY, policy, headers);
-    append(&STATE, state, headers);
+    append(&POLICY, policy, headers, others_spoke);
+    append(&STATE, state, headers, others_spoke);
 }
 
 pub(super) fn add_shadows(decision: &Decision, headers: &mut HeaderMap) {
@@ -29,7 +29,7 @@ pub(super) fn add_shadows(decision: &Decision, headers: &mut HeaderMap) {
             line.push_str(";deny");
         }
     }
-    append(&SHADOW, line, headers);
+    append(&SHADOW, line, headers, true);
 }
 
 // Names are made of characters that need no escapes, and figures stay below the 15 digits that an integer may have.
@@ -61,9 +61,9 @@ fn add_item(tier: &Tier, a: &str, first: u64, b: &str, second: u64, line: &mut S
 }
 
 /// As a line of its own, if the lines that stand there are a list like ours.
-fn append(field: &HeaderName, line: String, headers: &mut HeaderMap) {
+fn append(field: &HeaderName, line: String, headers: &mut HeaderMap, others_spoke: bool) {
     let is_list = |value: &HeaderValue| value.as_bytes().trim_ascii_start().starts_with(b"\"");
-    if line.is_empty() || !headers.get_all(field).iter().all(is_list) {
+    if line.is_empty() || others_spoke && !headers.get_all(field).iter().all(is_list) {
         return;
     }
     if let Ok(value) = HeaderValue::try_from(line) {
