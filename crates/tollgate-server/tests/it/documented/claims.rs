@@ -168,3 +168,28 @@ fn every_link_leads_somewhere() {
         }
     }
 }
+
+/// `make bench-peers` builds a workspace of its own, by its lock file and nothing else.
+#[test]
+fn the_lock_file_of_the_peers_knows_all_that_we_depend_on() {
+    let read = |file: &str| std::fs::read_to_string(format!("{ROOT}/{file}")).unwrap();
+    let lock = read("bench/peers/Cargo.lock");
+    for ours in ["tollgate", "tollgate-tower"] {
+        let begin = format!("[[package]]\nname = \"{ours}\"\n");
+        let package = lock.split_once(&begin).unwrap().1;
+        let known = package.split("[[package]]").next().unwrap();
+        let manifest = read(&format!("crates/{ours}/Cargo.toml"));
+        let needs = manifest.split_once("\n[dependencies]\n").unwrap().1;
+        let needs = needs.split("\n[").next().unwrap().lines();
+        let needs = needs.filter(|line| !line.is_empty() && !line.contains("optional = true"));
+        for need in needs {
+            let name = need.split(['.', ' ']).next().unwrap();
+            let has = known.contains(&format!("\n \"{name}\""))
+                || known.contains(&format!("\n \"{name} "));
+            assert!(
+                has,
+                "{ours} needs {name}: run `cargo metadata` in bench/peers once it is installed"
+            );
+        }
+    }
+}
