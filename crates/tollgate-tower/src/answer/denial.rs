@@ -147,11 +147,18 @@ impl<'a> Denial<'a> {
             Reason::QueueTooLong => "The queue is longer than the request can wait.",
             Reason::Closed => "The service cannot check its limits at the moment.",
         };
-        match self.retry_after_seconds() {
-            Some(1) => format!("{what} Try again in 1 second."),
-            Some(seconds) => format!("{what} Try again in {seconds} seconds."),
-            None => what.into(),
+        let mut detail = String::with_capacity(96);
+        detail.push_str(what);
+        if let Some(seconds) = self.retry_after_seconds() {
+            detail.push_str(" Try again in ");
+            problem::push_number(seconds, &mut detail);
+            detail.push_str(if seconds == 1 {
+                " second."
+            } else {
+                " seconds."
+            });
         }
+        detail
     }
 }
 

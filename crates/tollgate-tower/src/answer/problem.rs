@@ -26,8 +26,10 @@ pub(super) fn of_denial(denial: &Denial<'_>) -> String {
     }
     body.push(']');
     if let (Some(seconds), Some(ms)) = (denial.retry_after_seconds(), denial.retry_after_ms()) {
-        // Into a string, which takes everything.
-        let _ = write!(body, ",\"retry_after\":{seconds},\"retry_after_ms\":{ms}");
+        body.push_str(",\"retry_after\":");
+        push_number(seconds, &mut body);
+        body.push_str(",\"retry_after_ms\":");
+        push_number(ms, &mut body);
     }
     body.push('}');
     body
@@ -60,9 +62,16 @@ fn start(kind: &str, title: &str, status: u16, detail: &str) -> String {
     push_text(kind, &mut body);
     body.push_str(",\"title\":");
     push_text(title, &mut body);
-    let _ = write!(body, ",\"status\":{status},\"detail\":");
+    body.push_str(",\"status\":");
+    push_number(status.into(), &mut body);
+    body.push_str(",\"detail\":");
     push_text(detail, &mut body);
     body
+}
+
+/// Without the machinery of `write!`: a flood of denials is when this counts.
+pub(super) fn push_number(number: u64, text: &mut String) {
+    text.push_str(itoa::Buffer::new().format(number));
 }
 
 fn push_text(text: &str, body: &mut String) {
@@ -85,6 +94,7 @@ fn push_escaped(text: &str, body: &mut String) {
         match c {
             '"' | '\\' => body.extend(['\\', c]),
             c if c.is_control() => {
+                // Into a string, which takes everything.
                 let _ = write!(body, "\\u{:04x}", u32::from(c));
             }
             c => body.push(c),
