@@ -198,7 +198,13 @@ mod tests {
         assert_eq!(clock.now_us(), 10_000_000);
         hand.advance(Duration::from_micros(5));
         assert_eq!(clock.now_us(), 10_000_005);
-        hand.set(Duration::MAX);
-        assert_eq!(clock.now_us(), LAST_US);
+    }
+
+    #[test]
+    fn time_stands_still_at_the_end_of_the_arithmetic() {
+        let days = LAST_US / 86_400_000_000;
+        assert_eq!(1970 + days * 400 / 146_097, 2112);
+        let hand = ManualClock::at(Duration::MAX);
+        assert_eq!(Clock::from(&hand).now_us(), LAST_US);
     }
 }
