@@ -1,7 +1,7 @@
 //! Requests on their way to Redis, many in one call.
 //!
-//! A request that finds fewer than three calls under way, or little in them, goes at once, with all that wait; the others gather and go when
-//! one comes back. So nobody waits while there is nothing to wait for, and the busier it is, the more share a call.
+//! A request that finds fewer than three calls under way goes at once, with all that wait; the others gather and go when one
+//! comes back. So nobody waits while there is nothing to wait for, and the busier it is, the more share a call.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,10 +24,8 @@ use super::tokens;
 use crate::limit::Limit;
 use crate::store::Taken;
 
-/// Calls under way at the same time where much is asked, so that they are full.
+/// Calls under way at the same time: so that few wait where little is asked, and that calls are full where much is.
 const MOST_FLIGHTS: usize = 3;
-/// Requests under way up to which nobody waits, however many calls they are.
-const FEW_ABOARD: usize = 8;
 /// Requests in one call.
 const MOST_PARCELS: usize = 64;
 /// How many that go another way are passed over when a flight is filled.
@@ -56,8 +54,6 @@ pub(super) enum Destination {
 struct Queue {
     waiting: VecDeque<Waiting>,
     in_the_air: usize,
-    /// Requests in them.
-    aboard: usize,
 }
 
 /// A request that waits for its flight.
@@ -97,7 +93,7 @@ impl Flights {
                 deadline,
                 answer,
             });
-            let leads = queue.in_the_air < MOST_FLIGHTS || queue.aboard < FEW_ABOARD;
+            let leads = queue.in_the_air < MOST_FLIGHTS;
             queue.in_the_air += usize::from(leads);
             leads
         };
@@ -105,7 +101,6 @@ impl Flights {
             // A task of its own: whoever asked may stop waiting, and the others go on.
             let flight = Flight {
                 flights: Arc::clone(&this),
-                aboard: 0,
                 has_landed: false,
             };
             tokio::spawn(flight.fly());
@@ -119,9 +114,8 @@ impl Flights {
 
     /// Those who go with the next flight: the first who waits, and others who go the same way. Who could not be back in time does not
     /// go: a call that misses its deadline costs the connection, and those on it their answers.
-    fn board(&self, landed: usize) -> Option<Vec<Waiting>> {
+    fn board(&self) -> Option<Vec<Waiting>> {
         let mut queue = self.queue.lock();
-        queue.aboard -= landed;
         let in_time = Instant::now() + self.deadline / LEAST_TIME;
         let mut crew: Vec<Waiting> = Vec::with_capacity(MOST_PARCELS.min(queue.waiting.len()));
         let mut left = Vec::new();
@@ -148,7 +142,6 @@ impl Flights {
             queue.in_the_air -= 1;
             return None;
         }
-        queue.aboard += crew.len();
         Some(crew)
     }
 
@@ -293,16 +286,13 @@ impl Flights {
 /// A flight. Counts itself out, also one that ends in a panic, or never began because its runtime had ended.
 struct Flight {
     flights: Arc<Flights>,
-    /// Requests in it.
-    aboard: usize,
     has_landed: bool,
 }
 
 impl Flight {
     /// Carries what waits, again and again until nothing does.
     async fn fly(mut self) {
-        while let Some(crew) = self.flights.board(std::mem::take(&mut self.aboard)) {
-            self.aboard = crew.len();
+        while let Some(crew) = self.flights.board() {
             self.flights.carry(crew).await;
         }
         self.has_landed = true;
@@ -313,9 +303,7 @@ impl Drop for Flight {
     fn drop(&mut self) {
         if !self.has_landed {
             // Who waits goes with whoever comes next.
-            let mut queue = self.flights.queue.lock();
-            queue.in_the_air -= 1;
-            queue.aboard -= self.aboard;
+            self.flights.queue.lock().in_the_air -= 1;
         }
     }
 }
