@@ -1,5 +1,6 @@
 """What was measured, as Markdown and as one line."""
 
+import host
 from requests_log import BROKEN, ENDPOINTS, GAVE_UP, percentile
 
 
@@ -15,6 +16,8 @@ def figures(run, about):
     failed = [request for request in requests if request.is_failed]
     lag = sorted(request.lag for request in requests)
     after = [request for request in run["requests"] if request.due >= before + surge]
+    undisturbed = host.Undisturbed(run["taken_by_host"])
+    in_peace = sorted(request.took for request in requests if request.is_rejected and undisturbed(request))
     return {
         "name": run["name"],
         "requests": len(requests),
@@ -32,6 +35,9 @@ def figures(run, about):
         "rejected_median": percentile(rejected, 50),
         "rejected_p99": percentile(rejected, 99),
         "rejected_p99_sent": percentile(sorted(request.took - request.lag for request in requests if request.is_rejected), 99),
+        "in_peace_p99": percentile(in_peace, 99),
+        "in_peace": len(in_peace) / max(len(rejected), 1),
+        "taken_by_host": host.share(run["taken_by_host"], before, before + surge),
         "goodput": len(served) / surge,
         "by_endpoint": [by_endpoint(requests, number) for number in range(len(ENDPOINTS))],
         "peak": run["journal"][-1]["peak"],
@@ -79,6 +85,8 @@ ROWS = [
     ("429: median, ms", lambda it: ms(it["rejected_median"])),
     ("429: p99, ms", lambda it: ms(it["rejected_p99"])),
     ("429: p99 from when it was sent, ms", lambda it: ms(it["rejected_p99_sent"])),
+    ("429: p99 while the host of this machine took nothing of its processors, ms (share of all 429)",
+     lambda it: f"{ms(it['in_peace_p99'])} ({percent(it['in_peace'])})" if it["rejected"] else "–"),
     ("goodput (answered 2xx in time), per s", lambda it: f"{it['goodput']:,.0f}"),
     ("at the service: most requests in any second", lambda it: f"{it['peak']:,}"),
     ("at the service: longest queue", lambda it: f"{it['longest_queue']:,}"),
@@ -87,6 +95,7 @@ ROWS = [
     ("load tool: requests sent late by, median and p99, ms", lambda it: f"{ms(it['lag_p50'])}, {ms(it['lag_p99'])}"),
     ("processors used: riders, gateway, service, anything else on the machine",
      lambda it: ", ".join(f"{it['cpu'][who]:.2f}" if who in it["cpu"] else "–" for who in ("riders", "gateway", "service", "anything else"))),
+    ("taken by the host of this machine, of all processor time", lambda it: percent(it["taken_by_host"])),
 ]
 
 

@@ -32,13 +32,19 @@ class Request:
 
 
 def read_log(path):
-    requests = []
+    """All requests, and when the first rider came, in seconds since 1970."""
+    requests, began = [], None
     with open(path) as lines:
         next(lines)
         for line in lines:
+            if line.startswith("began,"):
+                began = int(line.partition(",")[2]) / 1e6
+                continue
             due, lag, took, endpoint, attempt, status = map(int, line.split(","))
             requests.append(Request(due / 1e6, lag / 1e3, took / 1e3, endpoint, attempt, status))
-    return requests
+    if began is None:
+        raise SystemExit("the riders' log has no end: was the disk full?")
+    return requests, began
 
 
 def percentile(sorted_values, percent):

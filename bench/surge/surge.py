@@ -18,6 +18,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import host
 import plot
 import report
 from requests_log import read_log
@@ -106,22 +107,22 @@ def journal(service):
         return json.load(answer)
 
 
-def ride(arguments, name, host, service, others, folder):
-    """Lets the riders ride against `host`, and says what they and the service saw."""
+def ride(arguments, name, url, service, others, folder):
+    """Lets the riders ride against `url`, and says what they and the service saw."""
     before, surge, after = arguments.phases
     log = Path(folder) / f"{name}.csv"
     environment = {
         "RIDERS_LOG": str(log),
         "RIDERS_PHASES": ",".join(map(str, arguments.phases)),
     }
-    command = [arguments.riders, "--host", host, "--users", str(arguments.users), "--increase-time", "3s",
+    command = [arguments.riders, "--host", url, "--users", str(arguments.users), "--increase-time", "3s",
                "--run-time", f"{sum(arguments.phases) - 3}s", "--timeout", str(arguments.patience_ms / 1000),
                "--accept-invalid-certs", "--no-gzip", "--no-metrics", "--no-print-metrics"]
     used_before = {who: process.cpu_seconds() for who, process in others.items()}
     busy_before = busy_seconds()
     began = time.monotonic()
     seen = []
-    with Process(command, "stderr", environment, folder) as riders:
+    with host.Watch() as watch, Process(command, "stderr", environment, folder) as riders:
         others = {**others, "riders": riders}
         riders.go_on_reading()
         bound = began + sum(arguments.phases) + 30
@@ -144,9 +145,11 @@ def ride(arguments, name, host, service, others, folder):
     if sys.stderr.isatty():
         print(file=sys.stderr)
     seconds = seen[-1]["at"]
+    requests, first_came = read_log(log)
     return {
         "name": name,
-        "requests": read_log(log),
+        "requests": requests,
+        "taken_by_host": watch.taken(first_came),
         "journal": seen,
         "cpu": {who: used / seconds for who, used in cpu.items()},
     }
@@ -169,9 +172,9 @@ def measure(arguments):
                 if name == "without":
                     runs.append(ride(arguments, name, service, service, others, folder))
                     continue
-                gateway, host = start_gateway(arguments, service)
+                gateway, url = start_gateway(arguments, service)
                 with gateway:
-                    runs.append(ride(arguments, name, host, service, {**others, "gateway": gateway}, folder))
+                    runs.append(ride(arguments, name, url, service, {**others, "gateway": gateway}, folder))
     return runs
 
 

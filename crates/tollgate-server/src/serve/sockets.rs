@@ -9,12 +9,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use listenfd::ListenFd;
+use socket2::SockRef;
 
 use crate::commands::Failure;
 use crate::config::Config;
 
 /// The name under which the one who hands over waits to hear that all is well.
 pub(super) const READY: &str = "tollgate-ready";
+
+/// Callers who may wait to be let in. The standard library asks for 128, which a surge fills at once, and whoever finds it full tries again
+/// after a second. The system's own bound (net.core.somaxconn, 4,096 by default) still holds.
+const MOST_WAITING: i32 = 65_535;
 
 /// What was handed to this program when it was started.
 #[derive(Debug, Default)]
@@ -122,7 +127,9 @@ impl Sockets {
                 Some(socket) => socket,
                 None => TcpListener::bind(wanted).map_err(|error| cannot(door, wanted, &error))?,
             };
-            let waiting = socket.set_nonblocking(true);
+            // To listen again changes only how many may wait, also where the socket was handed over.
+            let waiting = (SockRef::from(&socket).listen(MOST_WAITING))
+                .and_then(|()| socket.set_nonblocking(true));
             waiting.map_err(|error| cannot(door, wanted, &error))?;
             sockets.push((door, socket));
         }

@@ -138,6 +138,46 @@ fn percentile(mut times: Vec<Duration>, percent: usize) -> Duration {
     times[times.len() * percent / 100]
 }
 
+/// More at once than a worker lets in at once: a program that does not run at all for a moment is the worst of such moments.
+#[test]
+fn a_crowd_that_comes_at_once_waits_to_be_let_in_and_nobody_is_turned_away() {
+    const CROWD: usize = 1_000;
+    let upstream = Upstream::start();
+    let serving = Serving::by(&format!(
+        "
+gateway:
+  listen: 127.0.0.1:0
+  upstreams: [{{ to: \"http://{}\" }}]
+  connections_per_address: 0
+rules: [{{ id: everyone, per: [], limit: \"1000000/s\" }}]
+",
+        upstream.address
+    ));
+    let gateway = serving.address("gateway");
+    serving.signal("STOP");
+    let crowd: Vec<_> = (0..CROWD)
+        .map(|_| {
+            // Who is turned away tries again after a second, then two, then four, and has no success before this is over.
+            let caller = TcpStream::connect_timeout(&gateway, Duration::from_secs(10));
+            let mut caller = caller.unwrap_or_else(|error| {
+                serving.signal("CONT");
+                panic!("turned away: {error}")
+            });
+            let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            caller.write_all(request).unwrap();
+            caller
+        })
+        .collect();
+    serving.signal("CONT");
+    for mut caller in crowd {
+        caller.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut answer = String::new();
+        caller.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    assert_eq!(upstream.hits(), CROWD);
+}
+
 #[test]
 fn ten_thousand_slow_callers_are_reaped_and_good_ones_wait_no_longer_for_it() {
     let upstream = Upstream::start();
@@ -148,7 +188,7 @@ gateway:
   upstreams: [{{ to: \"http://{}\" }}]
   max_connections: 20000
   connections_per_address: 0
-  head_timeout: 45s
+  head_timeout: 25s
 admin: {{ listen: 127.0.0.1:0 }}
 log: {{ format: json }}
 rules: [{{ id: everyone, per: [], limit: \"1000000/s\" }}]

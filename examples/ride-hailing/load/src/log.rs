@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A request and what came of it.
 pub struct Sent {
@@ -50,10 +50,11 @@ impl Log {
         }
     }
 
-    pub fn finish(&self) -> io::Result<()> {
-        self.0
-            .lock()
-            .map_err(|_| io::Error::other("a rider panicked"))?
-            .flush()
+    /// The last line is when the first rider came, so that others can say what else happened at the time.
+    pub fn finish(&self, began: Option<SystemTime>) -> io::Result<()> {
+        let mut file = (self.0.lock()).map_err(|_| io::Error::other("a rider panicked"))?;
+        let since_1970 = began.and_then(|began| began.duration_since(SystemTime::UNIX_EPOCH).ok());
+        writeln!(file, "began,{}", since_1970.unwrap_or_default().as_micros())?;
+        file.flush()
     }
 }

@@ -9,7 +9,7 @@
 mod log;
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use goose::prelude::*;
 use rand::Rng as _;
@@ -64,8 +64,8 @@ impl Endpoint {
 
 /// The run, as it was told.
 struct Run {
-    /// When the first rider came: clients take a while to make.
-    began: OnceLock<Instant>,
+    /// When the first rider came, by both clocks: clients take a while to make.
+    began: OnceLock<(Instant, SystemTime)>,
     /// When riders lose their calm, and when they find it again.
     surge: (Duration, Duration),
     end: Duration,
@@ -97,7 +97,8 @@ impl Run {
     }
 
     fn began(&self) -> Instant {
-        *self.began.get_or_init(Instant::now)
+        let now = || (Instant::now(), SystemTime::now());
+        self.began.get_or_init(now).0
     }
 
     fn is_over(&self) -> bool {
@@ -133,7 +134,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .execute()
         .await?;
     if let Some(run) = RUN.get() {
-        run.log.finish()?;
+        run.log.finish(run.began.get().map(|began| began.1))?;
     }
     Ok(())
 }
