@@ -126,8 +126,9 @@ def markdown(both, runs, about, stem):
 
 def summary(both):
     without, with_it = both
-    rejected = with_it["rejected_p99"]
+    shown = lambda value: "none" if value is None else f"{value:.1f}"
     return (
         f"surge: p99_without={without['p99']:.0f} p99_with={with_it['p99']:.0f} failures_without={without['failed']:.4f} "
-        f"failures_with={with_it['failed']:.4f} rejected_p99={'none' if rejected is None else f'{rejected:.1f}'} upstream_peak={with_it['peak']}"
+        f"failures_with={with_it['failed']:.4f} rejected_p99={shown(with_it['rejected_p99'])} "
+        f"rejected_p99_undisturbed={shown(with_it['in_peace_p99'])} upstream_peak={with_it['peak']}"
     )
