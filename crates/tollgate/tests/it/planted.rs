@@ -2,9 +2,10 @@
 //! that is there for it. One that is not found fails the build.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use tollgate::store::{Charge, Store as _};
-use tollgate::{Algorithm, Bucket, Clock, ManualClock};
+use tollgate::{Algorithm, Bucket, Clock, Limit, ManualClock};
 
 use crate::inspect::over_redis;
 use crate::server::OwnRedis;
@@ -44,9 +45,6 @@ planted! {
         "if admitted and a >= 0 and cost > 0 then" => "if a >= 0 and cost > 0 then",
         found by contract::a_denial_by_the_last_of_five_tiers_changes_none;
     clock_not_clamped:
-        "local elapsed = max(now - at, 0)" => "local elapsed = math.abs(now - at)",
-        found by contract::a_clock_that_goes_back_admits_nothing_more;
-    clock_of_token_buckets_not_clamped:
         "if whole < 0 then whole = 0 end" => "if whole < 0 then whole = -whole end",
         found by contract::a_clock_that_goes_back_admits_nothing_more;
     writes_on_a_rejection:
@@ -71,20 +69,38 @@ planted! {
         "then cost = cost + costs[j] end" => "then end",
         found by contract::a_bucket_named_twice_is_charged_for_both;
     saves_up_more_than_the_burst:
-        "      a, part = 0, 0\n" => "      a, part = a - gone, 0\n",
+        "return now > at and now or at, 0, 0 end" => "return now > at and now or at, used - gone, 0 end",
         found by answers_like_memory;
     rounds_in_the_callers_favour:
         "elseif a > limit[3] + part then" => "elseif a >= limit[3] + part + UTOK then",
+        found by half_a_token_is_none;
+    rounds_in_a_single_callers_favour:
+        "cost == 0 or a <= room + part" => "cost == 0 or a < room + part + UTOK",
+        found by half_a_token_is_none;
+    a_single_caller_who_takes_nothing_is_denied:
+        "cost == 0 or a <= room + part" => "a <= room + part",
+        found by who_takes_nothing_passes;
+    a_single_shadow_decides:
+        "local passes = fits or shadow == 1" => "local passes = fits",
+        found by answers_like_memory;
+    charges_a_single_caller_for_what_does_not_fit:
+        "if is_usual and fits and cost > 0 then" => "if is_usual and cost > 0 then",
+        found by contract::a_denial_changes_nothing_in_any_algorithm;
+    takes_the_others_for_like_the_first:
+        "alike = alike - 1" => "",
+        found by each_has_its_own_limit;
+    forgets_what_is_seldom_for_a_single_caller:
+        "call('SET', key, changed[i], 'PX', left)" => "",
         found by answers_like_memory;
     takes_over_nothing_from_another_limit:
         "local old = { at, a, b, e }" => "local old = { at, a, b, e } at, a = 0, 0",
         found by contract::a_changed_limit_keeps_what_was_used;
     forgets_what_several_met:
         "for subject in pairs(states) do pack_state(subject) end" => "",
-        found by answers_like_memory_at_once;
+        found by what_several_meet_is_charged_for_each;
     forgets_what_was_met_in_another_way:
         "then value, state = pack_state(subject), nil end" => "then state = nil end",
-        found by answers_like_memory_at_once;
+        found by what_several_meet_is_charged_for_each;
     forgets_the_window_before:
         "local weight, rest = muldiv(b, y - time % y, y)" => "local weight, rest = 0, 0",
         found by answers_like_memory_in_windows;
@@ -94,6 +110,12 @@ planted! {
     keeps_an_expiry_that_is_too_short:
         "if latest > head * UTOK then head, lefts[subject]" => "if false then head, lefts[subject]",
         found by nothing_expires_before_it_is_full;
+    keeps_an_expiry_that_is_too_short_for_a_single_caller:
+        "if latest <= head * UTOK then" => "if head > 0 then",
+        found by nothing_expires_before_it_is_full;
+    a_single_caller_never_expires:
+        "mark, y), 'PX', left)" => "mark, y))",
+        found by everything_expires_when_it_is_full;
     never_expires:
         "call('SET', KEYS[subject], value, 'PX', left)" => "call('SET', KEYS[subject], value)",
         found by everything_expires_when_it_is_full;
@@ -109,34 +131,89 @@ fn answers_like_memory(store: &OwnRedis, hand: &ManualClock) {
     same_answers::compare_with(store, hand.clone(), Algorithm::TokenBucket, 2_000);
 }
 
-fn answers_like_memory_at_once(store: &OwnRedis, hand: &ManualClock) {
-    same_answers::compare_at_once(store, hand, 5_000);
-}
-
 fn answers_like_memory_in_windows(store: &OwnRedis, hand: &ManualClock) {
     same_answers::compare_with(store, hand.clone(), Algorithm::SlidingCounter, 2_000);
+}
+
+fn charge<'a>(key: &'a str, limit: &'a Limit, cost: u64) -> Charge<'a> {
+    Charge {
+        bucket: Bucket::of_key(key.as_bytes()),
+        limit,
+        cost,
+        shadow: false,
+    }
+}
+
+/// By itself and beside another tier, which are different scripts.
+fn half_a_token_is_none(store: &OwnRedis, hand: &ManualClock) {
+    let (few, many) = (limit("1/s burst 2"), limit("1000/s burst 1000"));
+    for tiers in [1, 2] {
+        let key = format!("half-{tiers}");
+        let admits = |cost| {
+            let charges = [charge(&key, &few, cost), charge("beside", &many, cost)];
+            run(store.take(&charges[..tiers])).unwrap().admitted
+        };
+        assert!(admits(2));
+        hand.advance(Duration::from_millis(500));
+        assert!(!admits(1));
+    }
+}
+
+/// Also where a limit was lowered below what is used.
+fn who_takes_nothing_passes(store: &OwnRedis, _hand: &ManualClock) {
+    for (limit, cost) in [("10/7s burst 2", 2), ("10/7s burst 1", 0)] {
+        let taken = run(store.take(&[charge("nothing", &limit.parse().unwrap(), cost)])).unwrap();
+        assert!(taken.admitted, "{cost} of {limit}");
+    }
+}
+
+/// Two at once mostly go in one call.
+fn each_has_its_own_limit(store: &OwnRedis, _hand: &ManualClock) {
+    let (wide, narrow) = (limit("1/h burst 1000"), limit("1/h burst 1"));
+    for _ in 0..100 {
+        let (wide, narrow) = ([charge("wide", &wide, 2)], [charge("narrow", &narrow, 2)]);
+        let both = async { tokio::join!(store.take(&wide), store.take(&narrow)) };
+        let (wide, narrow) = run(both);
+        assert!(wide.unwrap().admitted && !narrow.unwrap().admitted);
+    }
+}
+
+/// Also if one of them has another limit for it, as every second time. At once, they mostly go in one call.
+fn what_several_meet_is_charged_for_each(store: &OwnRedis, _hand: &ManualClock) {
+    let own = limit("1/h burst 1000");
+    let alls = [limit("1/h burst 500"), limit("2/h burst 500")];
+    let take = |key, all, cost| {
+        let charges = [charge(key, &own, cost), charge("all", all, cost)];
+        async move { store.take(&charges).await.unwrap() }
+    };
+    for n in 0..50 {
+        let (all, others) = (&alls[0], &alls[n % 2]);
+        run(async { tokio::join!(take("a", all, 1), take("b", all, 1), take("c", others, 1)) });
+    }
+    assert_eq!(run(take("a", &alls[0], 0)).outcomes[1].remaining, 350);
 }
 
 /// How long Redis keeps what was taken, and how long it must, in milliseconds.
 fn expiries(store: &OwnRedis) -> Vec<(i64, i64)> {
     let mut limits = one_of_each().to_vec();
     limits.extend([limit("1/h burst 10"), limit("10 per 1d fixed_window")]);
-    let kept = |(i, limit): (usize, &_)| {
+    let beside = limit("1000/s");
+    // By itself, and beside another tier, which is another script for token buckets.
+    let ways = (limits.iter()).flat_map(|limit| [(limit, 1), (limit, 2)]);
+    let kept = |(i, (limit, tiers)): (usize, (&_, usize))| {
         let key = format!("key-{i}");
-        let charge = |cost| Charge {
-            bucket: Bucket::of_key(key.as_bytes()),
-            limit,
-            cost,
-            shadow: false,
+        let take = |cost| {
+            let charges = [charge(&key, limit, cost), charge("beside", &beside, cost)];
+            run(store.take(&charges[..tiers])).unwrap()
         };
         // Twice, as the second may keep what the first set, if that is enough.
-        run(store.take(&[charge(1)])).unwrap();
-        let taken = run(store.take(&[charge(2)])).unwrap();
+        take(1);
+        let taken = take(2);
         let must_us = taken.outcomes[0].full_at_us - taken.at_us;
         let kept_ms: i64 = store.server().ask(&format!("PTTL tollgate:{{key:{key}}}"));
         (kept_ms, i64::try_from(must_us).unwrap() / 1_000)
     };
-    limits.iter().enumerate().map(kept).collect()
+    ways.enumerate().map(kept).collect()
 }
 
 fn nothing_expires_before_it_is_full(store: &OwnRedis, _hand: &ManualClock) {

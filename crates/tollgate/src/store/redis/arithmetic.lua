@@ -14,26 +14,6 @@ local function muldiv(n, m, d)
   return q, r
 end
 
--- A level drained by whole steps until now, and what the step under way has drained.
-local function drained(at, used, now, x, y)
-  local elapsed = max(now - at, 0)
-  local steps, part = elapsed, 0
-  if y ~= 1 then
-    steps = floor(elapsed / y)
-    part = floor((elapsed - steps * y) * x / y)
-  end
-  local gone = steps * x
-  if used <= gone + part then
-    return max(at, now), 0, 0
-  end
-  return at + steps * y, used - gone, part
-end
-
--- The level of a full token bucket: a lowered limit denies until one token has drained, not until the old burst has.
-local function full(x, y, z)
-  return z * UTOK + (y == 1 and 0 or floor((y - 1) * x / y))
-end
-
 -- A state in the form that this kind keeps. (A log's entries are seen to elsewhere.)
 local function as_own(kind, at, a, b)
   if not at then
@@ -80,7 +60,7 @@ local function look(kind, at, a, b, now, cost, x, y, z)
       a = min(a, full(x, y, z))
     end
     local part
-    at, a, part = drained(at, a, now, x, y)
+    at, a, part = drained(at, a, x, y)
     local remaining = floor(max(z * UTOK + part - a, 0) / UTOK)
     if cost > z then
       return NEVER, 0, remaining, at, a, LEVEL

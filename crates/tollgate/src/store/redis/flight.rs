@@ -1,7 +1,7 @@
 //! Requests on their way to Redis, many in one call.
 //!
-//! A request that finds fewer than three calls under way goes at once, with all that wait; the others gather and go when one
-//! comes back. So nobody waits while there is nothing to wait for, and the busier it is, the more share a call.
+//! A request that finds fewer than three calls under way goes at once, with all that come in the same moment; the others gather and
+//! go when one comes back. So nobody waits while there is nothing to wait for, and the busier it is, the more share a call.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::key::Address;
 use super::meter::Meter;
 use super::parcel::{self, Parcel, Reader, Way};
 use super::script::{Script, Scripts};
-use super::tokens;
+use super::{single, tokens};
 use crate::limit::Limit;
 use crate::store::Taken;
 
@@ -172,9 +172,14 @@ impl Flights {
         let (now, tolerance) = self.time();
         let (now, tolerance) = (now.as_bytes(), tolerance.as_bytes());
         if way == Way::Tokens {
-            let (keys, blob) = tokens::manifest(parcels());
-            let args = [now, tolerance, &blob];
-            let reply: Vec<u8> = (self.call(&self.scripts.tokens, &keys, &args, until)).await?;
+            let reply: Vec<u8> = if let Some((keys, blob)) = single::manifest(parcels()) {
+                let args = [now, tolerance, &blob];
+                (self.call(&self.scripts.single, &keys, &args, until)).await?
+            } else {
+                let (keys, blob) = tokens::manifest(parcels());
+                let args = [now, tolerance, &blob];
+                (self.call(&self.scripts.tokens, &keys, &args, until)).await?
+            };
             let taken = parcel::read_replies(&reply, parcels(), tokens::read_reply);
             return taken.ok_or(RedisError::Garbage);
         }
@@ -292,6 +297,8 @@ struct Flight {
 impl Flight {
     /// Carries what waits, again and again until nothing does.
     async fn fly(mut self) {
+        // Who is about to ask does so first, and comes along: no waiting for the clock, only for those whose turn it is.
+        tokio::task::yield_now().await;
         while let Some(crew) = self.flights.board() {
             self.flights.carry(crew).await;
         }

@@ -7,7 +7,7 @@
 
 local instances, id, life = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local time = call('TIME')
-local this_moment = time[1] * 1000 + floor(time[2] / 1000)
+local this_moment = time[1] * 1000 + math.floor(time[2] / 1000)
 if life > 0 then
   call('ZADD', instances, this_moment + life, id)
 else

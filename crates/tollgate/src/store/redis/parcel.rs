@@ -20,7 +20,8 @@ pub(super) struct Parcel {
 /// Which script a request goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// `tokens.lua`: takes from a few token buckets, which is what most requests are.
+    /// `tokens.lua`, or `single.lua` if all who go together have one tier: takes from a few token buckets, which is what most
+    /// requests are.
     Tokens,
     /// `take.lua`: takes from any.
     Take,

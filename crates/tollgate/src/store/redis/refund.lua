@@ -4,7 +4,7 @@
 -- ARGV[1]  the time in microseconds, and ARGV[2] its tolerance: see `time_of`
 -- ARGV[3]  the charge (BB: kind, nothing; c8: id; dddd: cost, x, y, z) and when it was charged (d)
 
-now = time_of(tonumber(ARGV[1]), tonumber(ARGV[2]))
+now = time_of(ARGV[1], ARGV[2])
 local kind, _, id, cost, x, y, z, charged_at = unpack_('<BBc8ddddd', ARGV[3])
 local r = read_record(1, id)
 if not r[1] then return 0 end

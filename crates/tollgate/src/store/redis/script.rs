@@ -44,6 +44,7 @@ impl Line {
 /// All there are.
 #[derive(Debug)]
 pub(super) struct Scripts {
+    pub(super) single: Script,
     pub(super) tokens: Script,
     pub(super) take: Script,
     /// The same for those who only look: it may write nothing.
@@ -66,18 +67,19 @@ impl Scripts {
 
     fn changed_by(change: impl Fn(&str) -> String) -> Self {
         let script = |head: &str, parts: &[&str]| Script::new(head, change(&parts.concat()));
-        let (time, record) = (include_str!("time.lua"), include_str!("record.lua"));
-        let (subject, arithmetic) = (include_str!("subject.lua"), include_str!("arithmetic.lua"));
-        let seldom = "local function seldom(the_values, changed, lefts, ats, as, olds)\n";
-        let tokens = [
-            time,
-            seldom,
+        let time = concat!(include_str!("time.lua"), include_str!("level.lua"));
+        let (record, subject) = (include_str!("record.lua"), include_str!("subject.lua"));
+        let arithmetic = include_str!("arithmetic.lua");
+        let seldom = [
+            "local function seldom(the_values, changed, lefts, ats, as, olds)\n",
             record,
             subject,
             include_str!("seldom.lua"),
             "end\n",
-            include_str!("tokens.lua"),
-        ];
+        ]
+        .concat();
+        let single = [time, &seldom, include_str!("single.lua")];
+        let tokens = [time, &seldom, include_str!("tokens.lua")];
         let take = [time, record, subject, arithmetic, include_str!("take.lua")];
         let refund = [
             time,
@@ -90,19 +92,21 @@ impl Scripts {
         let records = [time, record, subject, include_str!("records.lua")];
         // Looking is right on a server that is full, and so is what makes it less full.
         Self {
+            single: script("#!lua", &single),
             tokens: script("#!lua", &tokens),
             take: script("#!lua", &take),
             peek: script("#!lua flags=no-writes", &take),
             refund: script("#!lua flags=allow-oom", &refund),
             reset: script("#!lua flags=allow-oom", &reset),
-            heartbeat: script("#!lua", &[time, record, include_str!("heartbeat.lua")]),
+            heartbeat: script("#!lua", &[time, include_str!("heartbeat.lua")]),
             records: script("#!lua flags=no-writes", &records),
         }
     }
 
     /// What all of them say.
-    pub(super) fn codes(&self) -> [&str; 6] {
+    pub(super) fn codes(&self) -> [&str; 7] {
         [
+            &self.single,
             &self.tokens,
             &self.take,
             &self.refund,

@@ -1,4 +1,4 @@
--- What tokens.lua needs seldom. It is made when it is needed, as to make these functions costs more than to run them.
+-- What tokens.lua and single.lua need seldom. It is made when it is needed, as to make these functions costs more than to run them.
 
 -- A record that is not where it mostly is, or is new, or was written under another limit or in another form. Returns the level, and where
 -- to look for the next.
@@ -47,4 +47,4 @@ local function change_slowly(subject, tiers, first, last, admitted)
   end
 end
 
-return read_slowly, change_slowly
+return read_slowly, change_slowly, the_values, changed, lefts, ats, as

@@ -8,7 +8,7 @@
 -- Returns  the time (d), then for each request whether it passes (B) and for each charge
 --          (BB: fit, charged; ddd: when it fits or may go, what remains, when it is full)
 
-now = time_of(tonumber(ARGV[1]), tonumber(ARGV[2]))
+now = time_of(ARGV[1], ARGV[2])
 local charging, blob = ARGV[3] == '1', ARGV[4]
 
 local replies, said, position, length = { pack('<d', now) }, 1, 1, #blob

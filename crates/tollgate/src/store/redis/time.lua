@@ -7,10 +7,14 @@ local now
 -- The time of the call: the caller's, as long as it is not ahead of this server's and behind it by no more than the tolerance; this
 -- server's, if the caller sends 0; the caller's whatever it is, if the tolerance is negative.
 local function time_of(sent, tolerance)
-  if sent ~= 0 and tolerance < 0 then return sent end
-  local time = call('TIME')
-  local own = time[1] * 1000000 + time[2]
-  if sent == 0 or sent > own or own - sent > tolerance then return own end
+  if sent == '0' then
+    local time = call('TIME')
+    return time[1] * 1000000 + time[2]
+  end
+  sent, tolerance = tonumber(sent), tonumber(tolerance)
+  if tolerance < 0 then return sent end
+  local own = time_of('0')
+  if sent > own or own - sent > tolerance then return own end
   return sent
 end
 

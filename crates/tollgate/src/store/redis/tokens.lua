@@ -13,9 +13,9 @@
 --          and the requests (HHHHH: number of the shape, numbers of its subjects, 0 where there are fewer than four)
 -- Returns  the time (d), then for each request whether it passes (B) and for each tier the level as it was found (dd: at, a)
 
-now = time_of(tonumber(ARGV[1]), tonumber(ARGV[2]))
+now = time_of(ARGV[1], ARGV[2])
 local pack, unpack_ = struct.pack, struct.unpack
-local UTOK, RATED, FIRST, RECORD = 1000000, -4, 5, 40
+local RATED, FIRST, RECORD = -4, 5, 40
 local blob = ARGV[3]
 
 -- { x, y, room, level when full, mark of records under it, microseconds that a microtoken takes and a sixteenth for `forget_at` }
@@ -23,8 +23,7 @@ local limits, met_again, limit_count, position = {}, unpack_('<HH', blob)
 for i = 1, limit_count do
   local x, y, z
   x, y, z, position = unpack_('<ddd', blob, position)
-  local most = (y - 1) * x / y
-  limits[i] = { x, y, z * UTOK, z * UTOK + most - most % 1, RATED - x, y / x * 17 / 16 }
+  limits[i] = { x, y, z * UTOK, full(x, y, z), RATED - x, y / x * 17 / 16 }
 end
 
 -- { tiers, how many, the first of each subject and behind the last of all, format of the answer }
@@ -107,25 +106,8 @@ while position <= length do
     slot_before = slot
     said[said_count + 1], said[said_count + 2] = at, a
     said_count = said_count + 2
-    -- Drained until now, by whole steps; `part` is what the step under way has drained.
-    local whole, part, gone = now - at, 0, nil
-    if whole < 0 then whole = 0 end
-    if y == 1 then
-      gone = whole * x
-    else
-      local rest = whole % y
-      whole = whole - rest
-      gone = whole / y * x
-      part = rest * x / y
-      part = part - part % 1
-    end
-    if a > limit[4] then a = limit[4] end
-    if a <= gone + part then
-      a, part = 0, 0
-      if now > at then at = now end
-    else
-      at, a = at + whole, a - gone
-    end
+    local part
+    at, a, part = drained(at, a < limit[4] and a or limit[4], x, y)
     local cost = tier[5]
     a = a + cost
     if cost == 0 then

@@ -92,7 +92,7 @@ fn number_those_met_again<'a>(
     last
 }
 
-/// The answer to one.
+/// The answer to one, of `single.lua` as well.
 pub(super) fn read_reply(reader: &mut Reader<'_>, parcel: &Parcel, at_us: u64) -> Option<Taken> {
     let admitted = reader.byte()? == 1;
     let mut taken = Taken {
