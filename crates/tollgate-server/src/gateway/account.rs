@@ -108,7 +108,7 @@ impl Drop for Account {
                 bytes: self.bytes,
                 took,
                 is_whole: self.is_whole,
-                decided: logged.decided.as_ref(),
+                decided: logged.decided.as_deref(),
                 upstream: logged.upstream,
                 tunnel: logged.tunnel,
             };

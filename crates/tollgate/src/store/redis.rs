@@ -1,8 +1,8 @@
 //! Usage in Redis or Valkey, shared by any number of processes.
 //!
 //! One string per subject (a client, an address, everybody) holds the records of all its buckets. A script reads what a
-//! request needs, decides, and writes, in one atomic step: `single.lua` for one token bucket, `tokens.lua` for a few, `take.lua` for all else, each with
-//! its contract at its head. Requests that arrive while others are on their way gather and go together ([`flight`]).
+//! request needs, decides, and writes, in one atomic step: `single.lua` for one token bucket, `tokens.lua` for a few, `take.lua` for all
+//! else, each with its contract at its head. Requests that arrive while others are on their way gather and go together ([`flight`]).
 
 mod cluster;
 mod connection;

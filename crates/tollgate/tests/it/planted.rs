@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tollgate::store::{Charge, Store as _};
-use tollgate::{Algorithm, Bucket, Clock, Limit, ManualClock};
+use tollgate::{Algorithm, Bucket, Clock, Dimension, Limit, ManualClock, Name, Request};
 
 use crate::inspect::over_redis;
 use crate::server::OwnRedis;
@@ -89,6 +89,12 @@ planted! {
     takes_the_others_for_like_the_first:
         "alike = alike - 1" => "",
         found by each_has_its_own_limit;
+    a_single_caller_forgets_its_other_buckets:
+        "elseif not value or #value == 44 then" => "elseif true then",
+        found by buckets_of_one_subject_keep_apart;
+    charges_a_single_caller_for_another_rule:
+        "if there == id and b == mark and e == y then" => "if b == mark and e == y then",
+        found by buckets_of_one_subject_keep_apart;
     forgets_what_is_seldom_for_a_single_caller:
         "call('SET', key, changed[i], 'PX', left)" => "",
         found by answers_like_memory;
@@ -165,6 +171,23 @@ fn who_takes_nothing_passes(store: &OwnRedis, _hand: &ManualClock) {
         let taken = run(store.take(&[charge("nothing", &limit.parse().unwrap(), cost)])).unwrap();
         assert!(taken.admitted, "{cost} of {limit}");
     }
+}
+
+/// Each by itself: the second is not where it is mostly found, and the first comes to live longer than both did.
+fn buckets_of_one_subject_keep_apart(store: &OwnRedis, _hand: &ManualClock) {
+    let (request, limit) = (Request::new().client("one"), limit("1/s burst 1000"));
+    let take = |rule, cost| {
+        let charge = Charge {
+            bucket: Bucket::new(Name::new(rule).unwrap(), &[Dimension::Client], &request),
+            limit: &limit,
+            cost,
+            shadow: false,
+        };
+        run(store.take(&[charge])).unwrap().outcomes[0].remaining
+    };
+    assert_eq!((take("first", 1), take("second", 2)), (999, 998));
+    assert_eq!(take("first", 500), 499);
+    assert_eq!((take("second", 0), take("first", 0)), (998, 499));
 }
 
 /// Two at once mostly go in one call.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use serde::Serialize;
-use tollgate_tower::layer::Decided;
+use tollgate::Decision;
 
 use super::super::tunnel::TunnelEnd;
 use crate::audit::escaped;
@@ -41,7 +41,7 @@ pub(in super::super) struct Told<'a> {
     pub(in super::super) took: Duration,
     /// Whether the whole answer has gone out.
     pub(in super::super) is_whole: bool,
-    pub(in super::super) decided: Option<&'a Decided>,
+    pub(in super::super) decided: Option<&'a Decision>,
     pub(in super::super) upstream: Option<Duration>,
     /// How an upgraded connection ended.
     pub(in super::super) tunnel: Option<TunnelEnd>,
@@ -76,8 +76,7 @@ pub(super) struct Line<'a> {
 
 impl<'a> Line<'a> {
     pub(super) fn new(asked: &'a Asked, told: &Told<'a>) -> Self {
-        let decision = told.decided.map(|decided| &**decided);
-        let denied = decision.filter(|_| told.status_is_denial());
+        let denied = told.decided.filter(|_| told.status_is_denial());
         let denied_by = denied.and_then(|decision| Some(decision.tier()?.rule().as_str()));
         Self {
             time: time(asked.at),
@@ -92,7 +91,7 @@ impl<'a> Line<'a> {
             seconds: told.took.as_secs_f64(),
             upstream_seconds: told.upstream.map(|took| took.as_secs_f64()),
             denied_by,
-            remaining: decision.and_then(tollgate::Decision::remaining),
+            remaining: told.decided.and_then(Decision::remaining),
             tunnel: told.tunnel.map(TunnelEnd::name),
             refused: None,
             broken_off: !told.is_whole,
@@ -190,6 +189,8 @@ fn protocol(version: Version) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use tollgate::LocalLimiter;
+
     use super::*;
 
     fn text(asked: &Asked, told: &Told<'_>) -> String {
@@ -239,6 +240,28 @@ mod tests {
             line.ends_with(" 499 12 0.001234 7f9c broken_off\n"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn a_429_of_the_server_behind_is_not_taken_for_ours_also_after_a_wait_in_the_queue() {
+        let (limiter, queue) = (LocalLimiter::new(), "1/h queue 5".parse().unwrap());
+        let check = || limiter.check("a", &queue, 1);
+        let (first, queued) = (check(), check());
+        assert!(first.delay().is_zero() && !queued.delay().is_zero());
+        let denied_by = |decided, upstream| {
+            let told = Told {
+                status: Some(StatusCode::TOO_MANY_REQUESTS),
+                decided: Some(decided),
+                upstream,
+                ..told()
+            };
+            text(&asked("a", "/"), &told).contains("denied_by=")
+        };
+        let upstream = Some(Duration::from_millis(1));
+        assert!(!denied_by(&first, upstream));
+        assert!(!denied_by(&queued, upstream));
+        // The queue was longer than it could wait: it never got there.
+        assert!(denied_by(&queued, None));
     }
 
     #[test]

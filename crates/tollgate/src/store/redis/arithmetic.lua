@@ -54,7 +54,7 @@ local function covered(count, room, y)
 end
 
 -- What a limit says: fit, its time, what remains, and the state at `now` to which a charge is added. Not for logs.
-local function look(kind, at, a, b, now, cost, x, y, z)
+local function look(kind, at, a, b, cost, x, y, z)
   if kind <= LEAKY_BUCKET then
     if kind == TOKEN_BUCKET then
       a = min(a, full(x, y, z))

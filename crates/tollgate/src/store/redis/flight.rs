@@ -297,7 +297,8 @@ struct Flight {
 impl Flight {
     /// Carries what waits, again and again until nothing does.
     async fn fly(mut self) {
-        // Who is about to ask does so first, and comes along: no waiting for the clock, only for those whose turn it is.
+        // Who is about to ask does so first, and comes along. Nobody waits for the clock here: until this thread has nothing else to do, or
+        // has done 61 things (tokio's `event_interval`).
         tokio::task::yield_now().await;
         while let Some(crew) = self.flights.board() {
             self.flights.carry(crew).await;

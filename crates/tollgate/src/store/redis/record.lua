@@ -3,7 +3,8 @@
 -- A bucket is a record of 40 bytes: id (8 bytes), at, a, b, e (doubles).
 --   at  when the state was true, in microseconds     e  from when on it says nothing: then it is as good as not there
 --   level (token and leaky bucket):  a = microtokens used,  b = LEVEL
---   level as tokens.lua writes it:   a = microtokens used,  b = RATED - x,  e = y: it drains by x microtokens every y microseconds
+--   level of a token bucket:         a = microtokens used,  b = RATED - x,  e = y: it drains by x microtokens every y microseconds
+--                                    (as tokens.lua and single.lua write it)
 --   fixed window:                    a = tokens used,       b = WINDOW
 --   sliding counter:                 a = this window,       b = the window before (>= 0)
 --   sliding log:                     a = tokens used,       b = LOG; the entries lie in a key of their own

@@ -67,7 +67,8 @@ impl Scripts {
 
     fn changed_by(change: impl Fn(&str) -> String) -> Self {
         let script = |head: &str, parts: &[&str]| Script::new(head, change(&parts.concat()));
-        let time = concat!(include_str!("time.lua"), include_str!("level.lua"));
+        // What all the others build upon.
+        let base = concat!(include_str!("time.lua"), include_str!("level.lua"));
         let (record, subject) = (include_str!("record.lua"), include_str!("subject.lua"));
         let arithmetic = include_str!("arithmetic.lua");
         let seldom = [
@@ -78,18 +79,18 @@ impl Scripts {
             "end\n",
         ]
         .concat();
-        let single = [time, &seldom, include_str!("single.lua")];
-        let tokens = [time, &seldom, include_str!("tokens.lua")];
-        let take = [time, record, subject, arithmetic, include_str!("take.lua")];
+        let single = [base, &seldom, include_str!("single.lua")];
+        let tokens = [base, &seldom, include_str!("tokens.lua")];
+        let take = [base, record, subject, arithmetic, include_str!("take.lua")];
         let refund = [
-            time,
+            base,
             record,
             subject,
             arithmetic,
             include_str!("refund.lua"),
         ];
-        let reset = [time, record, subject, include_str!("reset.lua")];
-        let records = [time, record, subject, include_str!("records.lua")];
+        let reset = [base, record, subject, include_str!("reset.lua")];
+        let records = [base, record, subject, include_str!("records.lua")];
         // Looking is right on a server that is full, and so is what makes it less full.
         Self {
             single: script("#!lua", &single),
@@ -98,7 +99,7 @@ impl Scripts {
             peek: script("#!lua flags=no-writes", &take),
             refund: script("#!lua flags=allow-oom", &refund),
             reset: script("#!lua flags=allow-oom", &reset),
-            heartbeat: script("#!lua", &[time, include_str!("heartbeat.lua")]),
+            heartbeat: script("#!lua", &[base, include_str!("heartbeat.lua")]),
             records: script("#!lua flags=no-writes", &records),
         }
     }

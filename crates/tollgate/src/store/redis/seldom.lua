@@ -1,5 +1,8 @@
 -- What tokens.lua and single.lua need seldom. It is made when it is needed, as to make these functions costs more than to run them.
 
+-- They are closures over lists of whoever makes them, which are returned as well, for who makes those here too: values by subject, what is to be
+-- written of them, their lives if those are to be set; and by tier when its level was true and what is used (see tokens.lua).
+
 -- A record that is not where it mostly is, or is new, or was written under another limit or in another form. Returns the level, and where
 -- to look for the next.
 local function read_slowly(value, i, id)

@@ -1,7 +1,7 @@
 -- Takes from one token bucket for each request; several requests in one call, one after the other.
 --
--- It does what tokens.lua does, for requests of one tier, at two thirds of the cost; and at six tenths for a lone one, as there is less to
--- prepare.
+-- It does what tokens.lua does, for requests of one tier, at six or seven tenths of the cost, as there is less to prepare. Each is written before the
+-- next is read: should a value that nobody here wrote end the call with an error, those before it stay charged, and nobody else is.
 --
 -- KEYS     the subject of each request
 -- ARGV[1]  the time in microseconds, and ARGV[2] its tolerance: see `time_of`
@@ -60,6 +60,7 @@ for i = 1, #KEYS do
   end
   if not is_usual then
     values[i], ats[1], as[1] = value, at, fits and a or -1
+    -- A list of one tier, as tokens.lua makes them.
     change_slowly(i, { { 1, { x, y, room, most, mark, life }, shadow, id, cost } }, 1, 1, passes)
     local left = lefts[i]
     if left then

@@ -26,7 +26,7 @@ local function look_at(i, cost)
     logs[i], ats[i] = log, at
     fits[i], times[i], lefts[i] = look_at_log(log, now, cost, x, y)
   else
-    fits[i], times[i], lefts[i], ats[i], as[i], bs[i] = look(kind, at, a, b, now, cost, x, y, z)
+    fits[i], times[i], lefts[i], ats[i], as[i], bs[i] = look(kind, at, a, b, cost, x, y, z)
   end
   if cost == 0 then fits[i] = NOW end
 end

@@ -5,7 +5,7 @@ local call = redis.call
 local now
 
 -- The time of the call: the caller's, as long as it is not ahead of this server's and behind it by no more than the tolerance; this
--- server's, if the caller sends 0; the caller's whatever it is, if the tolerance is negative.
+-- server's, if the caller sends '0'; the caller's whatever it is, if the tolerance is negative.
 local function time_of(sent, tolerance)
   if sent == '0' then
     local time = call('TIME')
