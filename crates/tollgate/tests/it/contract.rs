@@ -116,7 +116,7 @@ fn tls_keeps_the_whole_contract() {
     });
 }
 
-fn key_charge<'a>(key: &'a str, limit: &'a Limit, cost: u64) -> Charge<'a> {
+pub(crate) fn key_charge<'a>(key: &'a str, limit: &'a Limit, cost: u64) -> Charge<'a> {
     Charge {
         bucket: Bucket::of_key(key.as_bytes()),
         limit,

@@ -5,8 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tollgate::store::{Charge, Store as _};
-use tollgate::{Algorithm, Bucket, Clock, Dimension, Limit, ManualClock, Name, Request};
+use tollgate::{Algorithm, Bucket, Clock, Dimension, ManualClock, Name, Request};
 
+use crate::contract::key_charge;
 use crate::inspect::over_redis;
 use crate::server::OwnRedis;
 use crate::support::{clock, limit, one_of_each, run};
@@ -141,22 +142,16 @@ fn answers_like_memory_in_windows(store: &OwnRedis, hand: &ManualClock) {
     same_answers::compare_with(store, hand.clone(), Algorithm::SlidingCounter, 2_000);
 }
 
-fn charge<'a>(key: &'a str, limit: &'a Limit, cost: u64) -> Charge<'a> {
-    Charge {
-        bucket: Bucket::of_key(key.as_bytes()),
-        limit,
-        cost,
-        shadow: false,
-    }
-}
-
 /// By itself and beside another tier, which are different scripts.
 fn half_a_token_is_none(store: &OwnRedis, hand: &ManualClock) {
     let (few, many) = (limit("1/s burst 2"), limit("1000/s burst 1000"));
     for tiers in [1, 2] {
         let key = format!("half-{tiers}");
         let admits = |cost| {
-            let charges = [charge(&key, &few, cost), charge("beside", &many, cost)];
+            let charges = [
+                key_charge(&key, &few, cost),
+                key_charge("beside", &many, cost),
+            ];
             run(store.take(&charges[..tiers])).unwrap().admitted
         };
         assert!(admits(2));
@@ -168,7 +163,8 @@ fn half_a_token_is_none(store: &OwnRedis, hand: &ManualClock) {
 /// Also where a limit was lowered below what is used.
 fn who_takes_nothing_passes(store: &OwnRedis, _hand: &ManualClock) {
     for (limit, cost) in [("10/7s burst 2", 2), ("10/7s burst 1", 0)] {
-        let taken = run(store.take(&[charge("nothing", &limit.parse().unwrap(), cost)])).unwrap();
+        let taken =
+            run(store.take(&[key_charge("nothing", &limit.parse().unwrap(), cost)])).unwrap();
         assert!(taken.admitted, "{cost} of {limit}");
     }
 }
@@ -194,7 +190,10 @@ fn buckets_of_one_subject_keep_apart(store: &OwnRedis, _hand: &ManualClock) {
 fn each_has_its_own_limit(store: &OwnRedis, _hand: &ManualClock) {
     let (wide, narrow) = (limit("1/h burst 1000"), limit("1/h burst 1"));
     for _ in 0..100 {
-        let (wide, narrow) = ([charge("wide", &wide, 2)], [charge("narrow", &narrow, 2)]);
+        let (wide, narrow) = (
+            [key_charge("wide", &wide, 2)],
+            [key_charge("narrow", &narrow, 2)],
+        );
         let both = async { tokio::join!(store.take(&wide), store.take(&narrow)) };
         let (wide, narrow) = run(both);
         assert!(wide.unwrap().admitted && !narrow.unwrap().admitted);
@@ -206,7 +205,7 @@ fn what_several_meet_is_charged_for_each(store: &OwnRedis, _hand: &ManualClock) 
     let own = limit("1/h burst 1000");
     let alls = [limit("1/h burst 500"), limit("2/h burst 500")];
     let take = |key, all, cost| {
-        let charges = [charge(key, &own, cost), charge("all", all, cost)];
+        let charges = [key_charge(key, &own, cost), key_charge("all", all, cost)];
         async move { store.take(&charges).await.unwrap() }
     };
     for n in 0..50 {
@@ -226,7 +225,10 @@ fn expiries(store: &OwnRedis) -> Vec<(i64, i64)> {
     let kept = |(i, (limit, tiers)): (usize, (&_, usize))| {
         let key = format!("key-{i}");
         let take = |cost| {
-            let charges = [charge(&key, limit, cost), charge("beside", &beside, cost)];
+            let charges = [
+                key_charge(&key, limit, cost),
+                key_charge("beside", &beside, cost),
+            ];
             run(store.take(&charges[..tiers])).unwrap()
         };
         // Twice, as the second may keep what the first set, if that is enough.
