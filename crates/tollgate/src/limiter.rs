@@ -143,7 +143,7 @@ impl Limiter {
         match &self.home {
             Home::Here(local) => local.set_rules(rules),
             #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.rules().store(rules.into()),
+            Home::Shared(shared) => shared.set_rules(rules.into()),
         }
     }
 

@@ -11,7 +11,8 @@ pub struct BreakerConfig {
     pub failures: u32,
     /// … within this time, and the store is not asked any more …
     pub within: Duration,
-    /// … for so long, a year at the most. Then one request asks again, and the others wait for what it finds.
+    /// … for so long, a year at the most. Then one request asks again, and the others wait for what it finds. If it fails, one more asks a
+    /// second later: the first may only have found that the connection is gone, or that making one takes longer than a check may.
     pub open_for: Duration,
 }
 
@@ -24,6 +25,9 @@ impl Default for BreakerConfig {
         }
     }
 }
+
+/// When to ask again after the first question failed.
+const SECOND_QUESTION_AFTER: Duration = Duration::from_secs(1);
 
 /// Longer times do not fit into a clock.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
@@ -46,9 +50,16 @@ enum Phase {
     /// The store is asked. These failures came one after the other, the oldest first.
     Closed { failures: Vec<Instant> },
     /// The store is not asked before this time.
-    Open { until: Instant },
+    Open { until: Instant, question: Question },
     /// One asks. If it never comes back, another may from this time on.
-    Probing { until: Instant },
+    Probing { until: Instant, question: Question },
+}
+
+/// Which one is to be asked, or is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    First,
+    Second,
 }
 
 /// What changed, for the log.
@@ -81,10 +92,11 @@ impl Breaker {
         let mut state = self.state.lock();
         match state.phase {
             Phase::Closed { .. } => true,
-            Phase::Open { until } | Phase::Probing { until } if now < until => false,
-            Phase::Open { .. } | Phase::Probing { .. } => {
+            Phase::Open { until, .. } | Phase::Probing { until, .. } if now < until => false,
+            Phase::Open { question, .. } | Phase::Probing { question, .. } => {
                 state.phase = Phase::Probing {
                     until: now + self.config.open_for,
+                    question,
                 };
                 true
             }
@@ -94,8 +106,9 @@ impl Breaker {
     /// Who was to say what came of it has gone. It may have been the probe, so another may ask at once.
     pub(super) fn given_up(&self, now: Instant) {
         let mut state = self.state.lock();
-        if let Phase::Probing { .. } = state.phase {
-            state.phase = Phase::Open { until: now };
+        if let Phase::Probing { question, .. } = state.phase {
+            let until = now;
+            state.phase = Phase::Open { until, question };
         }
     }
 
@@ -132,11 +145,21 @@ impl Breaker {
             }
             // What was asked before it opened.
             Phase::Open { .. } => return None,
-            Phase::Probing { .. } => Change::OpenedAgain,
+            Phase::Probing { question, .. } => {
+                if *question == Question::First {
+                    state.phase = Phase::Open {
+                        until: now + SECOND_QUESTION_AFTER.min(self.config.open_for),
+                        question: Question::Second,
+                    };
+                    return None;
+                }
+                Change::OpenedAgain
+            }
         };
         state.opened += u64::from(change == Change::Opened);
         state.phase = Phase::Open {
             until: now + self.config.open_for,
+            question: Question::First,
         };
         Some(change)
     }
@@ -199,11 +222,16 @@ mod tests {
         assert!(!breaker.may_ask(later - Duration::from_millis(1)));
         assert!(breaker.may_ask(later));
         assert!(!breaker.may_ask(later), "one probe");
-        assert_eq!(breaker.failed(later), Some(Change::OpenedAgain));
-        assert!(!breaker.may_ask(later + 29 * SECOND));
-        assert!(breaker.may_ask(later + 30 * SECOND));
+        // It may only have found that the connection is gone.
+        assert_eq!(breaker.failed(later), None);
+        let soon = later + SECOND;
+        assert!(!breaker.may_ask(soon - Duration::from_millis(1)));
+        assert!(breaker.may_ask(soon) && !breaker.may_ask(soon));
+        assert_eq!(breaker.failed(soon), Some(Change::OpenedAgain));
+        assert!(!breaker.may_ask(soon + 29 * SECOND));
+        assert!(breaker.may_ask(soon + 30 * SECOND));
         assert_eq!(breaker.succeeded(), Some(Change::Closed));
-        assert!(breaker.may_ask(later + 30 * SECOND));
+        assert!(breaker.may_ask(soon + 30 * SECOND));
         assert_eq!(breaker.opened(), 1);
     }
 

@@ -68,10 +68,16 @@ impl Denials {
         }
         let recall = |(i, charge): (usize, &Charge<'_>)| {
             let key = self.key(&charge.bucket);
-            let known = *self.shard(key).lock().known.get(&key)?;
+            let shard = &mut *self.shard(key).lock();
+            let known = *shard.known.get(&key)?;
+            if known.limit != *charge.limit {
+                // Under another limit it drains otherwise: what was said under this one may not be true when it is back.
+                shard.forget(key);
+                return None;
+            }
             // What never fits is another answer.
             let could_fit = charge.cost <= charge.limit.capacity();
-            let holds = known.limit == *charge.limit && known.cost <= charge.cost && could_fit;
+            let holds = known.cost <= charge.cost && could_fit;
             let left = known.ready.saturating_duration_since(now);
             (holds && known.until > now).then(|| (i, known.outcome.with(left)))
         };
@@ -124,9 +130,16 @@ impl Denials {
     /// Forgets what is known of a bucket, as it was given something back; also what was asked before and is not noted yet.
     pub(super) fn forget(&self, bucket: &Bucket<'_>) {
         let key = self.key(bucket);
-        let mut shard = self.shard(key).lock();
-        shard.known.remove(&key);
-        shard.forgot = Some(Instant::now());
+        self.shard(key).lock().forget(key);
+    }
+
+    /// Forgets everything, as other rules may be in force from now on; also what was asked before and is not noted yet.
+    pub(super) fn forget_all(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.known.clear();
+            shard.forgot = Some(Instant::now());
+        }
     }
 
     fn key(&self, bucket: &Bucket<'_>) -> u64 {
@@ -141,6 +154,13 @@ impl Denials {
 
     fn shard(&self, key: u64) -> &Mutex<Shard> {
         &self.shards[usize::try_from(key >> 32).unwrap_or(0) % SHARDS]
+    }
+}
+
+impl Shard {
+    fn forget(&mut self, key: u64) {
+        self.known.remove(&key);
+        self.forgot = Some(Instant::now());
     }
 }
 
@@ -204,6 +224,24 @@ mod tests {
         std::thread::sleep(Duration::from_millis(1));
         denials.note(&charges, &denied(), Instant::now());
         assert!(recalls());
+    }
+
+    #[test]
+    fn a_limit_that_comes_back_is_asked_anew() {
+        let denials = Denials::new(100, Duration::MAX);
+        let (slow, fast) = ("1/h burst 1".parse().unwrap(), "9/s".parse().unwrap());
+        let recalls = |limit| {
+            let charges = charge(b"key", limit);
+            denials.recall(&charges, Instant::now()).is_some()
+        };
+        denials.note(&charge(b"key", &slow), &denied(), Instant::now());
+        assert!(recalls(&slow) && !recalls(&fast));
+        // Meanwhile it has drained at the other's rate.
+        assert!(!recalls(&slow));
+        std::thread::sleep(Duration::from_millis(1));
+        denials.note(&charge(b"key", &slow), &denied(), Instant::now());
+        denials.forget_all();
+        assert!(!recalls(&slow));
     }
 
     #[test]

@@ -120,6 +120,12 @@ impl SharedLimiter {
         &self.rules
     }
 
+    pub(super) fn set_rules(&self, rules: Arc<RuleSet>) {
+        self.rules.store(rules);
+        // After the rules: what is denied under the old ones in between is asked anew.
+        self.denials.forget_all();
+    }
+
     pub(super) fn stats(&self) -> SharedStats {
         SharedStats {
             by_store: self.by_store.load(Ordering::Relaxed),

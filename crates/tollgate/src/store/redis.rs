@@ -208,8 +208,8 @@ impl RedisStore {
         self.meter.calls()
     }
 
-    /// Looks at the server (in a cluster: at the node that answers first) for what would break promises. For the start:
-    /// log what comes back.
+    /// Looks at the server (in a cluster: at each node that has slots) for what would break promises. For the start: log what comes
+    /// back.
     ///
     /// # Errors
     /// When it cannot be reached.
@@ -228,10 +228,15 @@ impl RedisStore {
             }
             other => Err(other),
         };
-        match flights.info().await {
+        match flights.infos().await {
             Err(error) => forbids(error),
-            Ok(info) => {
-                let mut warnings = health::examine(&info);
+            Ok(infos) => {
+                let mut warnings = Vec::new();
+                for warning in infos.iter().flat_map(|info| health::examine(info)) {
+                    if !warnings.contains(&warning) {
+                        warnings.push(warning);
+                    }
+                }
                 if warnings.contains(&ServerWarning::IsReplica) {
                     return Ok(warnings);
                 }

@@ -1,7 +1,7 @@
 //! What only a store over Redis can do wrong.
 
 use std::task::Poll;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::Builder;
 use tollgate::store::{Charge, RedisClock, RedisConfig, RedisStore, Refund, Store as _};
@@ -77,4 +77,47 @@ fn a_runtime_that_ends_takes_no_flight_with_it() {
         });
     }
     assert!(run(store.take(&charge)).unwrap().admitted);
+}
+
+/// Two wait for a connection and would go together; the first stops waiting before there is one, and the server never hears of it.
+#[test]
+fn who_stopped_waiting_for_a_connection_is_not_sent() {
+    let server = Server::start();
+    let config = RedisConfig {
+        deadline: Duration::from_millis(400),
+        connect_timeout: Duration::from_secs(20),
+        ..RedisConfig::default()
+    };
+    // A login has to be answered before anything can be sent.
+    server.tell("CONFIG SET requirepass secret");
+    let store = RedisStore::open(&format!("{}?pass=secret", server.url()), config).unwrap();
+    let limit = limit("1/d burst 10");
+    let charge = |key: &'static [u8]| Charge {
+        bucket: Bucket::of_key(key),
+        limit: &limit,
+        cost: 1,
+        shadow: false,
+    };
+    let take = async |key, after| {
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        store.take(&[charge(key)]).await
+    };
+    server.signal("-STOP");
+    run(async {
+        // As many as go each by itself, and then two who go together when the first of those is given up.
+        let before = async { tokio::join!(take(b"a", 0), take(b"b", 20), take(b"c", 40)) };
+        let first = async {
+            assert!(take(b"first", 150).await.is_err());
+            server.signal("-CONT");
+        };
+        let (_, (), _) = tokio::join!(before, first, take(b"second", 300));
+    });
+    let patience = Instant::now() + Duration::from_secs(20);
+    let seen = loop {
+        match run(store.peek(&[charge(b"first")])) {
+            Ok(taken) => break taken,
+            Err(error) => assert!(Instant::now() < patience, "{error}"),
+        }
+    };
+    assert_eq!(seen.outcomes[0].remaining, 10);
 }

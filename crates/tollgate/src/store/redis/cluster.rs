@@ -58,13 +58,14 @@ impl Cluster {
     }
 
     /// Calls a script at the node that has the slot. A node that does not have it (any more) has not run it, so it is asked again
-    /// elsewhere; what may have run is not.
+    /// elsewhere; what may have run is not. `patient` is who waits while some of the keys are here and some there.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
         slot: u16,
         script: &Script,
         keys: &[impl AsRef<str>],
         args: &[&[u8]],
+        patient: bool,
         until: Instant,
     ) -> Result<T, RedisError> {
         let (mut node, mut asking) = (self.owner(slot, until).await?, false);
@@ -81,8 +82,7 @@ impl Cluster {
                 Err(error) => error,
             };
             let RedisError::Refused { code, text } = &error else {
-                // Another one may be in its place: who has its slots is asked next time. The others' are where they were.
-                (self.map.lock().slots).retain(|_, owner| *owner != node);
+                self.doubt(&node);
                 return Err(error);
             };
             if Instant::now() >= until {
@@ -94,7 +94,7 @@ impl Cluster {
                     self.map.lock().slots.insert(slot, Arc::clone(&node));
                 }
                 ("ASK", Some(to)) => (node, asking) = (place_of(to, &node), true),
-                ("TRYAGAIN", _) => tokio::time::sleep(MOVING).await,
+                ("TRYAGAIN", _) if patient => tokio::time::sleep(MOVING).await,
                 ("CLUSTERDOWN" | "READONLY" | "LOADING" | "MASTERDOWN", _) => {
                     tokio::time::sleep(MOVING).await;
                     self.map.lock().slots.clear();
@@ -105,10 +105,30 @@ impl Cluster {
         }
     }
 
-    /// What the owner of a slot says of itself.
-    pub(super) async fn info(&self, slot: u16, until: Instant) -> Result<String, RedisError> {
-        let owner = self.owner(slot, until).await?;
-        self.connection(&owner)?.info(until).await
+    /// Waits until there is a connection to the node that has the slot, or it is known why there is none, or the time is over.
+    pub(super) async fn ready(&self, slot: u16, until: Instant) {
+        if let Ok(owner) = self.owner(slot, until).await
+            && let Ok(connection) = self.connection(&owner)
+            && !connection.ready(until).await
+        {
+            self.doubt(&owner);
+        }
+    }
+
+    /// Another one may be in a node's place: who has its slots is asked next time. The others' are where they were.
+    fn doubt(&self, node: &Arc<str>) {
+        (self.map.lock().slots).retain(|_, owner| owner != node);
+    }
+
+    /// What each node that has slots says of itself.
+    pub(super) async fn infos(&self, until: Instant) -> Result<Vec<String>, RedisError> {
+        self.owner(0, until).await?;
+        let owners: HashSet<Arc<str>> = self.map.lock().slots.values().cloned().collect();
+        let mut infos = Vec::with_capacity(owners.len());
+        for owner in owners {
+            infos.push(self.connection(&owner)?.info(until).await?);
+        }
+        Ok(infos)
     }
 
     async fn owner(&self, slot: u16, until: Instant) -> Result<Arc<str>, RedisError> {

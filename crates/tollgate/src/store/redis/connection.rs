@@ -119,6 +119,17 @@ impl Connection {
         self.run(ask, until).await
     }
 
+    /// Waits until there is a connection, or it is known why there is none, or the time is over. Says whether there is one.
+    pub(super) async fn ready(self: &Arc<Self>, until: Instant) -> bool {
+        let is_there = self.current.lock().line.is_some();
+        is_there || matches!(timeout_at(until, self.get()).await, Ok(Ok(_)))
+    }
+
+    /// Why there is no connection, if that is known.
+    pub(super) fn failure(&self) -> Option<RedisError> {
+        self.current.lock().failure.clone()
+    }
+
     async fn run<T>(
         self: &Arc<Self>,
         call: impl AsyncFnOnce(&mut Line) -> Result<T, RedisError>,
@@ -128,7 +139,7 @@ impl Connection {
             Ok(line) => line?,
             // Rather why there is no connection than that there is none yet.
             Err(_) => {
-                return Err((self.current.lock().failure.clone()).unwrap_or(RedisError::TooLate));
+                return Err(self.failure().unwrap_or(RedisError::TooLate));
             }
         };
         let answer = timeout_at(until, call(&mut line)).await;

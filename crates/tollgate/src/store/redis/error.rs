@@ -78,6 +78,11 @@ fn said_in_script(text: &str) -> Option<(&str, &str)> {
 }
 
 impl RedisError {
+    /// Whether it was refused because its keys do not lie together at the moment: fewer would be served.
+    pub(super) fn is_of_several_keys(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if &**code == "TRYAGAIN")
+    }
+
     /// Whether the connection is of no more use: broken, out of step, or to a server that is not the primary any more.
     pub(super) fn spoils_connection(&self) -> bool {
         match self {

@@ -62,6 +62,8 @@ struct Waiting {
     parcel: Parcel,
     deadline: Instant,
     answer: oneshot::Sender<Result<Taken, RedisError>>,
+    /// Whether it goes without others.
+    alone: bool,
 }
 
 impl Flights {
@@ -92,6 +94,7 @@ impl Flights {
                 parcel,
                 deadline,
                 answer,
+                alone: false,
             });
             let leads = queue.in_the_air < MOST_FLIGHTS;
             queue.in_the_air += usize::from(leads);
@@ -108,7 +111,23 @@ impl Flights {
         match tokio::time::timeout_at(deadline, answered).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(RedisError::Unreachable("the flight was lost".into())),
-            Err(_) => Err(RedisError::TooLate),
+            // Rather why there is no connection than that there is none yet.
+            Err(_) => Err(this.destination.failure().unwrap_or(RedisError::TooLate)),
+        }
+    }
+
+    /// Waits until there is a connection, as long as anybody waits for one. Before it is known who goes: who gives up meanwhile is not
+    /// sent any more.
+    async fn ready(&self) {
+        loop {
+            let until = self.queue.lock().waiting.back().map(|last| last.deadline);
+            let Some(until) = until.filter(|until| *until > Instant::now()) else {
+                return;
+            };
+            self.destination.ready(until).await;
+            if Instant::now() < until {
+                return;
+            }
         }
     }
 
@@ -127,8 +146,8 @@ impl Flights {
                 let _ = next.answer.send(Err(RedisError::TooLate));
                 continue;
             }
-            let way = crew.first().map(|first| first.parcel.way);
-            if way.is_none_or(|way| way == next.parcel.way) {
+            let goes = crew.first().is_none_or(|first| first.goes_with(&next));
+            if goes {
                 crew.push(next);
             } else {
                 left.push(next);
@@ -150,6 +169,10 @@ impl Flights {
         let until = crew.iter().map(|one| one.deadline).max();
         let begun = Instant::now();
         let answer = self.fly_once(&crew, until.unwrap_or(begun)).await;
+        if crew.len() > 1 && answer.as_ref().is_err_and(RedisError::is_of_several_keys) {
+            self.part(crew);
+            return;
+        }
         (self.meter).called(crew.len(), begun.elapsed(), answer.is_ok());
         match answer {
             Ok(taken) => {
@@ -166,19 +189,29 @@ impl Flights {
         }
     }
 
+    /// Each is to go by itself. While their slot moves, a call for keys of which some are here and some there is refused until all are there; each
+    /// alone is served.
+    fn part(&self, crew: Vec<Waiting>) {
+        let mut queue = self.queue.lock();
+        for one in crew.into_iter().rev() {
+            queue.waiting.push_front(Waiting { alone: true, ..one });
+        }
+    }
+
     async fn fly_once(&self, crew: &[Waiting], until: Instant) -> Result<Vec<Taken>, RedisError> {
         let parcels = || crew.iter().map(|one| &one.parcel);
         let way = crew.first().map_or(Way::Take, |first| first.parcel.way);
+        let patient = crew.len() == 1;
         let (now, tolerance) = self.time();
         let (now, tolerance) = (now.as_bytes(), tolerance.as_bytes());
         if way == Way::Tokens {
             let reply: Vec<u8> = if let Some((keys, blob)) = single::manifest(parcels()) {
                 let args = [now, tolerance, &blob];
-                (self.call(&self.scripts.single, &keys, &args, until)).await?
+                (self.call(&self.scripts.single, &keys, &args, patient, until)).await?
             } else {
                 let (keys, blob) = tokens::manifest(parcels());
                 let args = [now, tolerance, &blob];
-                (self.call(&self.scripts.tokens, &keys, &args, until)).await?
+                (self.call(&self.scripts.tokens, &keys, &args, patient, until)).await?
             };
             let taken = parcel::read_replies(&reply, parcels(), tokens::read_reply);
             return taken.ok_or(RedisError::Garbage);
@@ -189,7 +222,7 @@ impl Flights {
             _ => (&self.scripts.take, b"1"),
         };
         let args = [now, tolerance, charging, &blob];
-        let reply: Vec<u8> = (self.call(script, &keys, &args, until)).await?;
+        let reply: Vec<u8> = (self.call(script, &keys, &args, patient, until)).await?;
         parcel::read_replies(&reply, parcels(), parcel::read_reply).ok_or(RedisError::Garbage)
     }
 
@@ -198,6 +231,7 @@ impl Flights {
         script: &Script,
         keys: &[impl AsRef<str>],
         args: &[&[u8]],
+        patient: bool,
         until: Instant,
     ) -> Result<T, RedisError> {
         match &self.destination {
@@ -205,17 +239,19 @@ impl Flights {
                 connection.call(script, keys, args, false, until).await
             }
             Destination::Slot(cluster, slot) => {
-                cluster.call(*slot, script, keys, args, until).await
+                cluster
+                    .call(*slot, script, keys, args, patient, until)
+                    .await
             }
         }
     }
 
-    /// What the server says of itself.
-    pub(super) async fn info(&self) -> Result<String, RedisError> {
+    /// What the server says of itself; in a cluster, each node.
+    pub(super) async fn infos(&self) -> Result<Vec<String>, RedisError> {
         let until = Instant::now() + self.deadline.max(Duration::from_secs(1));
         match &self.destination {
-            Destination::Server(connection) => connection.info(until).await,
-            Destination::Slot(cluster, slot) => cluster.info(*slot, until).await,
+            Destination::Server(connection) => Ok(vec![connection.info(until).await?]),
+            Destination::Slot(cluster, _) => cluster.infos(until).await,
         }
     }
 
@@ -234,7 +270,7 @@ impl Flights {
         let until = Instant::now() + self.deadline;
         let args = [now.as_bytes(), tolerance.as_bytes(), &blob];
         let done: Result<i64, RedisError> =
-            (self.call(&self.scripts.refund, &keys, &args, until)).await;
+            (self.call(&self.scripts.refund, &keys, &args, true, until)).await;
         done.map(drop)
     }
 
@@ -243,14 +279,14 @@ impl Flights {
         let keys = [address.key, log_key];
         let until = Instant::now() + self.deadline;
         let done: Result<i64, RedisError> =
-            (self.call(&self.scripts.reset, &keys, &[&address.id], until)).await;
+            (self.call(&self.scripts.reset, &keys, &[&address.id], true, until)).await;
         done.map(drop)
     }
 
     /// The records under a subject's key: each one's id, and from when on it says nothing.
     pub(super) async fn records(&self, key: String) -> Result<Vec<([u8; 8], u64)>, RedisError> {
         let until = Instant::now() + self.deadline;
-        let said: Vec<u8> = (self.call(&self.scripts.records, &[key], &[], until)).await?;
+        let said: Vec<u8> = (self.call(&self.scripts.records, &[key], &[], true, until)).await?;
         let mut reader = Reader(&said);
         let mut records = Vec::new();
         while !reader.is_empty() {
@@ -271,7 +307,7 @@ impl Flights {
         // Nobody waits for it, so it gives up the connection only if that is surely of no use.
         let until = Instant::now() + self.deadline.max(Duration::from_secs(1));
         let args = [id.as_bytes(), life.as_bytes()];
-        let living: i64 = (self.call(&self.scripts.heartbeat, &[key], &args, until)).await?;
+        let living: i64 = (self.call(&self.scripts.heartbeat, &[key], &args, true, until)).await?;
         u32::try_from(living).map_err(|_| RedisError::Garbage)
     }
 
@@ -288,6 +324,33 @@ impl Flights {
     }
 }
 
+impl Destination {
+    async fn ready(&self, until: Instant) {
+        match self {
+            Self::Server(connection) => {
+                connection.ready(until).await;
+            }
+            Self::Slot(cluster, slot) => cluster.ready(*slot, until).await,
+        }
+    }
+
+    /// Why nobody gets there, if that is known.
+    fn failure(&self) -> Option<RedisError> {
+        match self {
+            Self::Server(connection) => connection.failure(),
+            // Which of its nodes was meant, and why it was, is said by the call.
+            Self::Slot(..) => None,
+        }
+    }
+}
+
+impl Waiting {
+    /// Whether another can come along.
+    fn goes_with(&self, other: &Self) -> bool {
+        !self.alone && !other.alone && self.parcel.way == other.parcel.way
+    }
+}
+
 /// A flight. Counts itself out, also one that ends in a panic, or never began because its runtime had ended.
 struct Flight {
     flights: Arc<Flights>,
@@ -300,7 +363,11 @@ impl Flight {
         // Who is about to ask does so first, and comes along. Nobody waits for the clock here: until this thread has nothing else to do, or
         // has done 61 things (tokio's `event_interval`).
         tokio::task::yield_now().await;
-        while let Some(crew) = self.flights.board() {
+        loop {
+            self.flights.ready().await;
+            let Some(crew) = self.flights.board() else {
+                break;
+            };
             self.flights.carry(crew).await;
         }
         self.has_landed = true;
