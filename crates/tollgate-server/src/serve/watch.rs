@@ -49,6 +49,8 @@ pub(super) async fn run(door: Door, health: Arc<Health>) {
 #[derive(Debug, Default)]
 struct Watch {
     store: Reminder,
+    /// Whether it was said that the store is still not asked.
+    store_lasts: bool,
     fallback: u64,
     audit: Option<TrailStats>,
     audit_fails: bool,
@@ -76,23 +78,32 @@ impl Reminder {
         }
         is_due
     }
+
+    /// The same for what is said elsewhere the first time.
+    fn is_due_again(&mut self, now: Instant) -> bool {
+        let is_first = self.said.is_none();
+        self.is_due(now) && !is_first
+    }
 }
 
 impl Watch {
+    /// That the store fails, and that it answers again, is said when it is noticed; this says that it lasts, and when that is over.
     fn store(&mut self, shared: &SharedStats, now: Instant) {
         let decided = shared.by_fallback.saturating_sub(self.fallback);
-        if shared.breaker_is_open && self.store.is_due(now) {
-            self.fallback = shared.by_fallback;
+        if !shared.breaker_is_open {
+            if std::mem::take(&mut self.store_lasts) {
+                tracing::info!(
+                    decided,
+                    "the store decides again; so many were decided without it since this was said last"
+                );
+            }
+            (self.store.said, self.fallback) = (None, shared.by_fallback);
+        } else if self.store.is_due_again(now) {
+            (self.store_lasts, self.fallback) = (true, shared.by_fallback);
             tracing::warn!(
                 decided,
                 instances = shared.instances,
-                "the store is not asked: this process decides by its share of the limits"
-            );
-        } else if !shared.breaker_is_open && self.store.said.take().is_some() {
-            self.fallback = shared.by_fallback;
-            tracing::info!(
-                decided,
-                "the store decides again; so many were decided without it since this was said last"
+                "the store is still not asked: this process decides by its share of the limits"
             );
         }
     }
@@ -168,6 +179,15 @@ mod tests {
         assert!(!reminder.is_due(now + Duration::from_secs(59)));
         assert!(reminder.is_due(now + Duration::from_secs(60)));
         assert!(!reminder.is_due(now + Duration::from_secs(61)));
+    }
+
+    #[test]
+    fn what_is_said_elsewhere_first_is_due_after_a_minute() {
+        let (mut reminder, now) = (Reminder::default(), Instant::now());
+        assert!(!reminder.is_due_again(now));
+        assert!(!reminder.is_due_again(now + Duration::from_secs(59)));
+        assert!(reminder.is_due_again(now + Duration::from_secs(60)));
+        assert!(!reminder.is_due_again(now + Duration::from_secs(61)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::FromRedisValue;
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -202,15 +203,14 @@ impl Flights {
         let parcels = || crew.iter().map(|one| &one.parcel);
         let way = crew.first().map_or(Way::Take, |first| first.parcel.way);
         let patient = crew.len() == 1;
-        let (now, tolerance) = self.time();
-        let (now, tolerance) = (now.as_bytes(), tolerance.as_bytes());
+        let time = self.time();
         if way == Way::Tokens {
             let reply: Vec<u8> = if let Some((keys, blob)) = single::manifest(parcels()) {
-                let args = [now, tolerance, &blob];
+                let args = with_time(&[&blob], &time);
                 (self.call(&self.scripts.single, &keys, &args, patient, until)).await?
             } else {
                 let (keys, blob) = tokens::manifest(parcels());
-                let args = [now, tolerance, &blob];
+                let args = with_time(&[&blob], &time);
                 (self.call(&self.scripts.tokens, &keys, &args, patient, until)).await?
             };
             let taken = parcel::read_replies(&reply, parcels(), tokens::read_reply);
@@ -221,7 +221,7 @@ impl Flights {
             Way::Look => (&self.scripts.peek, b"0"),
             _ => (&self.scripts.take, b"1"),
         };
-        let args = [now, tolerance, charging, &blob];
+        let args = with_time(&[charging, &blob], &time);
         let reply: Vec<u8> = (self.call(script, &keys, &args, patient, until)).await?;
         parcel::read_replies(&reply, parcels(), parcel::read_reply).ok_or(RedisError::Garbage)
     }
@@ -266,9 +266,9 @@ impl Flights {
         let blob = parcel::refund(limit, address.id, cost, charged_at_us);
         let log_key = address.log_key();
         let keys = [address.key, log_key];
-        let (now, tolerance) = self.time();
+        let time = self.time();
         let until = Instant::now() + self.deadline;
-        let args = [now.as_bytes(), tolerance.as_bytes(), &blob];
+        let args = with_time(&[&blob], &time);
         let done: Result<i64, RedisError> =
             (self.call(&self.scripts.refund, &keys, &args, true, until)).await;
         done.map(drop)
@@ -311,17 +311,23 @@ impl Flights {
         u32::try_from(living).map_err(|_| RedisError::Garbage)
     }
 
-    /// The time and how far it may be off, as the scripts take them.
-    fn time(&self) -> (String, String) {
+    /// The time and how far it may be off, as the scripts take them; none if it is the server's.
+    fn time(&self) -> Option<[String; 2]> {
         match &self.clock {
-            RedisClock::Server => ("0".to_owned(), "0".to_owned()),
-            RedisClock::Caller { clock, tolerance } => (
+            RedisClock::Server => None,
+            RedisClock::Caller { clock, tolerance } => Some([
                 clock.now_us().to_string(),
                 tolerance.as_micros().to_string(),
-            ),
-            RedisClock::Simulated(clock) => (clock.now_us().to_string(), "-1".to_owned()),
+            ]),
+            RedisClock::Simulated(clock) => Some([clock.now_us().to_string(), "-1".to_owned()]),
         }
     }
+}
+
+/// A script's arguments, with the time behind them.
+fn with_time<'a>(args: &[&'a [u8]], time: &'a Option<[String; 2]>) -> SmallVec<[&'a [u8]; 4]> {
+    let time = time.iter().flatten().map(String::as_bytes);
+    args.iter().copied().chain(time).collect()
 }
 
 impl Destination {

@@ -3,7 +3,7 @@
 -- KEYS[1]  the subject
 -- Returns  for each record that says something its id (c8), and from when on it says nothing (d)
 
-local value, said = call('GET', KEYS[1]) or '', {}
+local value, said = value_of(KEYS[1]), {}
 for place = HEAD + 1, #value, RECORD do
   local _, a, b, e = record_at(value, place)
   if not (a == 0 and b == LEVEL) then said[#said + 1] = pack('<c8d', sub(value, place, place + 7), e) end

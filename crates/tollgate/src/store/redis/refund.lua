@@ -1,11 +1,11 @@
 -- Gives back what was taken from one bucket, as far as it still counts.
 --
 -- KEYS[1]  the subject      KEYS[2]  the log's key
--- ARGV[1]  the time in microseconds, and ARGV[2] its tolerance: see `time_of`
--- ARGV[3]  the charge (BB: kind, nothing; c8: id; dddd: cost, x, y, z) and when it was charged (d)
+-- ARGV[1]  the charge (BB: kind, nothing; c8: id; dddd: cost, x, y, z) and when it was charged (d)
+-- ARGV[2]  the time in microseconds, and ARGV[3] its tolerance: see `time_of`
 
-now = time_of(ARGV[1], ARGV[2])
-local kind, _, id, cost, x, y, z, charged_at = unpack_('<BBc8ddddd', ARGV[3])
+now = time_of(ARGV[2], ARGV[3])
+local kind, _, id, cost, x, y, z, charged_at = unpack_('<BBc8ddddd', ARGV[1])
 local r = read_record(1, id)
 if not r[1] then return 0 end
 local at, a, b = as_own(kind, r[1], r[2], r[3])

@@ -3,7 +3,7 @@
 -- KEYS[1]  the subject      KEYS[2…]  the log's key of each bucket
 -- ARGV     the id of each bucket
 
-local value, gone = call('GET', KEYS[1]) or '', {}
+local value, gone = value_of(KEYS[1]), {}
 for i = 1, #ARGV do
   gone[ARGV[i]] = true
   call('DEL', KEYS[i + 1])

@@ -9,6 +9,14 @@ local HEAD, RECORD, EMPTY = 4, 40, '\0\0\0\0'
 -- What is past is kept for so long, so that a clock that goes back a little finds it again.
 local GRACE = 10000000
 
+-- What lies under a key. What nobody here wrote counts as nothing, and is written over; if it is no string, that is said by an error.
+local function value_of(key)
+  local value = redis.pcall('GET', key) or EMPTY
+  if #value % RECORD == HEAD then return value end
+  if value.err and sub(value.err, 1, 9) ~= 'WRONGTYPE' then error(value.err, 0) end
+  return EMPTY
+end
+
 -- Where a record begins, or nil.
 local function place_of(value, id)
   local place = find(value, id, HEAD + 1, true)
@@ -38,7 +46,7 @@ local values, records = {}, {}
 local function read_record(key, id)
   local value = values[key]
   if not value then
-    value = call('GET', KEYS[key]) or ''
+    value = value_of(KEYS[key])
     values[key] = value
   end
   local r = { false, 0, 0, 0, id, 0, false, records[key] }
@@ -78,7 +86,6 @@ end
 -- Writes a subject back with the records that were changed.
 local function write_back(key, first)
   local value, r = values[key], first
-  if value == '' then value = EMPTY end
   while r do
     if r[7] then
       -- One that is gone says nothing since ever, and is cleaned away.

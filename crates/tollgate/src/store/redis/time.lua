@@ -4,16 +4,16 @@ local call = redis.call
 -- In microseconds; set by the script that follows.
 local now
 
--- The time of the call: the caller's, as long as it is not ahead of this server's and behind it by no more than the tolerance; this
--- server's, if the caller sends '0'; the caller's whatever it is, if the tolerance is negative.
+-- The time of the call: this server's, if the caller sends none; the caller's, as long as it is not ahead of this server's and behind it by
+-- no more than the tolerance; the caller's whatever it is, if the tolerance is negative. They come last, as each argument has its price.
 local function time_of(sent, tolerance)
-  if sent == '0' then
+  if not sent then
     local time = call('TIME')
     return time[1] * 1000000 + time[2]
   end
   sent, tolerance = tonumber(sent), tonumber(tolerance)
   if tolerance < 0 then return sent end
-  local own = time_of('0')
+  local own = time_of()
   if sent > own or own - sent > tolerance then return own end
   return sent
 end

@@ -4,19 +4,19 @@
 -- the caller works out the rest.
 --
 -- KEYS     the subjects
--- ARGV[1]  the time in microseconds, and ARGV[2] its tolerance: see `time_of`
--- ARGV[3]  how many of the subjects several requests meet (H), which then are the first;
+-- ARGV[1]  how many of the subjects several requests meet (H), which then are the first;
 --          how many limits (H) and the limits (ddd: x, y, z);
 --          how many shapes (H) and the shapes, which is what requests are alike in: how many tiers (B), and each tier
 --          (BHB: which of the request's subjects, number of the limit, whether it is a shadow; d: id, which is a
 --          number here as that is faster; d: cost), those of one subject side by side;
 --          and the requests (HHHHH: number of the shape, numbers of its subjects, 0 where there are fewer than four)
+-- ARGV[2]  the time in microseconds, and ARGV[3] its tolerance: see `time_of`
 -- Returns  the time (d), then for each request whether it passes (B) and for each tier the level as it was found (dd: at, a)
 
-now = time_of(ARGV[1], ARGV[2])
+now = time_of(ARGV[2], ARGV[3])
 local pack, unpack_ = struct.pack, struct.unpack
 local RATED, FIRST, RECORD = -4, 5, 40
-local blob = ARGV[3]
+local blob = ARGV[1]
 
 -- { x, y, room, level when full, mark of records under it, microseconds that a microtoken takes and a sixteenth for `forget_at` }
 local limits, met_again, limit_count, position = {}, unpack_('<HH', blob)
@@ -45,6 +45,11 @@ for shape = 1, shape_count do
 end
 
 local values = call('MGET', unpack(KEYS))
+for i = 1, #KEYS do
+  -- What nobody here wrote counts as nothing, and is written over. (What is no string comes as nothing.)
+  local value = values[i]
+  if value and #value ~= 44 and (#value < 44 or #value % RECORD ~= 4) then values[i] = false end
+end
 -- By subject: what is to be written, and how many milliseconds it lives if that is to be set.
 local changed, lefts = {}, {}
 -- By subject that is met again and has one record: { at, a, limit, head, id }. It is packed when all is done, or when it is met in
