@@ -43,7 +43,9 @@ endif
 	@echo "== every interleaving of what is lock-free"
 	@# Only the library itself is built anew: what it depends on is there already.
 	@set -o pipefail; program=$$(cargo rustc --quiet --package tollgate --all-features --lib --profile test --message-format json -- --cfg tollgate_loom \
-	  | sed -nE 's/.*"executable":"([^"]+)".*/\1/p') && "$$program" loom_tests
+	  | sed -nE 's/.*"executable":"([^"]+)".*/\1/p') \
+	  && { "$$program" --list loom_tests | grep -c ': test$$' >/dev/null || { echo "there is no test called loom_tests" >&2; exit 1; }; } \
+	  && "$$program" loom_tests
 	@echo "== deployment files"
 	@tools/need $(DEPLOY_NEEDS)
 	@# By the program that the tests were run with: to build it by itself is to build half of what it depends on again.

@@ -274,10 +274,14 @@ struct Seed {
 impl Seed {
     fn random() -> Self {
         let random = std::hash::RandomState::new();
+        Self::made_of([0, 1, 2, 3].map(|nth| random.hash_one(nth)))
+    }
+
+    fn made_of([shared, first, last @ ..]: [u64; 4]) -> Self {
         Self {
-            shared: SharedSeed::from_u64(random.hash_one(0)),
-            first: random.hash_one(1),
-            last: [random.hash_one(2), random.hash_one(3)],
+            shared: SharedSeed::from_u64(shared),
+            first,
+            last,
         }
     }
 

@@ -237,3 +237,110 @@ mod tests {
         );
     }
 }
+
+#[cfg(all(test, tollgate_loom))]
+mod loom_tests {
+    use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
+
+    use loom::sync::Arc;
+
+    use super::*;
+    use crate::bucket::Bucket;
+    use crate::clock::{Clock, ManualClock};
+    use crate::limit::Limit;
+    use crate::name::Name;
+    use crate::request::Request;
+    use crate::store::memory::Seed;
+    use crate::store::memory::logs::LogShards;
+    use crate::store::memory::table::loom_tests::{model, small_table};
+
+    /// Whose bucket, and how many it holds.
+    type Tier = (Option<&'static str>, u64);
+
+    /// The same in every run, as an interleaving is found again only if nothing else changes.
+    fn store() -> MemoryStore {
+        MemoryStore {
+            own: small_table(1),
+            common: small_table(1),
+            max_keys: 4,
+            stripes: 1,
+            logs: LogShards::new(4),
+            seed: Seed::made_of([0x9E37_79B9_7F4A_7C15, 3, 0xD1B5_4A32_D192_ED03, 7]),
+            clock: Clock::from(&ManualClock::at(Duration::from_secs(1_000))),
+            shared: AtomicU64::new(0),
+        }
+    }
+
+    fn with_charges<const N: usize, T>(
+        tiers: [Tier; N],
+        cost: u64,
+        then: impl FnOnce(&[Charge<'_>; N]) -> T,
+    ) -> T {
+        let limits: [Limit; N] =
+            tiers.map(|(_, burst)| format!("1/h burst {burst}").parse().unwrap());
+        let request = Request::new();
+        let everybodys = Bucket::new(Name::new("everybody").unwrap(), &[], &request);
+        then(&array::from_fn(|i| Charge {
+            bucket: match tiers[i].0 {
+                Some(key) => Bucket::of_key(key.as_bytes()),
+                None => everybodys,
+            },
+            limit: &limits[i],
+            cost,
+            shadow: false,
+        }))
+    }
+
+    fn take<const N: usize>(store: &MemoryStore, tiers: [Tier; N]) -> bool {
+        with_charges(tiers, 1, |charges| {
+            store.take_few(charges, &mut [Outcome::NONE; N]).0
+        })
+    }
+
+    fn left<const N: usize>(store: &MemoryStore, tiers: [Tier; N]) -> [u64; N] {
+        with_charges(tiers, 0, |charges| {
+            let seen = store.visit(charges, false);
+            array::from_fn(|i| seen.outcomes[i].remaining)
+        })
+    }
+
+    /// Two requests for the same two buckets, one the other way round: neither waits for the other in a circle, and of what is
+    /// left for one alone, one takes both.
+    #[test]
+    fn two_requests_for_two_buckets_the_other_way_round() {
+        const A: Tier = (Some("a"), 2);
+        const B: Tier = (Some("b"), 2);
+        model(2, || {
+            let store = Arc::new(store());
+            assert!(take(&store, [A, B]));
+            let other = {
+                let store = Arc::clone(&store);
+                loom::thread::spawn(move || take(&store, [B, A]))
+            };
+            let admitted = [take(&store, [A, B]), other.join().unwrap()];
+            assert_eq!(admitted.iter().filter(|admitted| **admitted).count(), 1);
+            assert_eq!(left(&store, [A, B]), [0, 0]);
+        });
+    }
+
+    /// Two requests of different callers meet in everybody's bucket, which has room for one: the other's own is not charged.
+    #[test]
+    fn two_requests_that_meet_in_everybodys_bucket() {
+        const A: Tier = (Some("a"), 9);
+        const B: Tier = (Some("b"), 9);
+        const ALL: Tier = (None, 3);
+        model(2, || {
+            let store = Arc::new(store());
+            assert!(take(&store, [A, ALL]) && take(&store, [B, ALL]));
+            let other = {
+                let store = Arc::clone(&store);
+                loom::thread::spawn(move || take(&store, [B, ALL]))
+            };
+            let admitted = [take(&store, [A, ALL]), other.join().unwrap()];
+            assert_eq!(admitted.iter().filter(|admitted| **admitted).count(), 1);
+            let own = admitted.map(|admitted| 8 - u64::from(admitted));
+            assert_eq!(left(&store, [A, B, ALL]), [own[0], own[1], 0]);
+        });
+    }
+}

@@ -10,22 +10,36 @@
 //!
 //! A look-up touches one entry of the directory, which is small, and one place among the slots, mostly one cache line.
 
-use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 #[cfg(not(tollgate_loom))]
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use {
+    parking_lot::{Mutex, MutexGuard},
+    std::sync::atomic::{AtomicU32, AtomicUsize, Ordering},
+};
 
 #[cfg(tollgate_loom)]
-use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use {
+    lock::{Mutex, MutexGuard},
+    loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering},
+};
 
 use super::record::Record;
 use super::slot::{self, Claim, Slot};
 use crate::clock::Clock;
 
+#[cfg(not(tollgate_loom))]
 const SLOTS: usize = 64;
 /// A chunk with more keys than this is split: beyond it, keys lie too far from home.
+#[cfg(not(tollgate_loom))]
 const CROWDED: usize = 52;
+
+/// So small that all interleavings of a split can be tried.
+#[cfg(tollgate_loom)]
+const SLOTS: usize = 4;
+#[cfg(tollgate_loom)]
+const CROWDED: usize = 3;
+
 /// How many a chunk holds at the least on average: half of a crowded one, as it was just split.
 const SPARSE: usize = CROWDED / 2;
 /// What is past is kept for so long, unless there is no room: so that a clock that goes back a little finds it again.
@@ -97,6 +111,10 @@ impl Table {
                 _ => chunks /= 2,
             }
         };
+        Self::made_of(chunks, directory)
+    }
+
+    fn made_of(chunks: Box<[Chunk]>, directory: Box<[AtomicU32]>) -> Self {
         let first = Usage { keys: 0, depth: 0 };
         Self {
             chunks,
@@ -432,6 +450,29 @@ mod zeroed {
     }
 }
 
+/// The lock that loom knows, with the face of the one we use.
+#[cfg(tollgate_loom)]
+mod lock {
+    pub(super) use loom::sync::MutexGuard;
+
+    #[derive(Debug)]
+    pub(super) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(super) fn new(inner: T) -> Self {
+            Self(loom::sync::Mutex::new(inner))
+        }
+
+        pub(super) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+
+        pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
+    }
+}
+
 #[cfg(test)]
 #[cfg(not(tollgate_loom))]
 mod tests {
@@ -579,5 +620,166 @@ mod tests {
         assert_eq!(counted, 4 * 2 * EACH);
         assert_eq!(count(EACH), 4);
         assert_eq!(count(1), 4 + 4 * 100);
+    }
+}
+
+#[cfg(all(test, tollgate_loom))]
+pub(super) mod loom_tests {
+    use std::time::Duration;
+
+    use loom::sync::Arc;
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    /// Every interleaving in which a thread is interrupted so many times, which is where mistakes are found.
+    pub(in super::super) fn model(interruptions: usize, of: impl Fn() + Sync + Send + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(interruptions);
+        model.check(of);
+    }
+
+    /// A table of a few chunks, as loom keeps a history of every word.
+    pub(in super::super) fn small_table(chunks: usize) -> Table {
+        let directory = 2 * chunks.next_power_of_two();
+        Table::made_of(
+            zeroed::chunks(chunks).unwrap(),
+            zeroed::directory(directory).unwrap(),
+        )
+    }
+
+    fn insert(table: &Table, fingerprint: u64) {
+        let clock = Clock::from(&ManualClock::at(Duration::from_secs(1)));
+        let place = table.insert(fingerprint, usize::MAX, &clock, &|_, _| {
+            panic!("nothing is past")
+        });
+        assert!(place.is_some());
+    }
+
+    fn count_one(claim: &Claim<'_>) {
+        let [_, count] = claim.read().to_words();
+        claim.write(Record::from_words([u64::MAX >> 2, count + 1]));
+    }
+
+    /// As the store does it: a key that is not found gets a place under the lock.
+    fn add_one(table: &Table, fingerprint: u64) {
+        loop {
+            if let Some(claim) = table.hold(fingerprint) {
+                return count_one(&claim);
+            }
+            insert(table, fingerprint);
+        }
+    }
+
+    /// A key in one of the eight parts that the upper bits make.
+    fn key(part: u64, n: u64) -> u64 {
+        part << 61 | n << 1
+    }
+
+    fn table_with(keys: &[u64], chunks: usize) -> Arc<Table> {
+        let table = small_table(chunks);
+        keys.iter().for_each(|key| add_one(&table, *key));
+        Arc::new(table)
+    }
+
+    fn assert_counted(table: &Table, counts: &[(u64, u64)]) {
+        for (key, count) in counts {
+            let claim = table.hold(*key).expect("a key is where the table says");
+            assert_eq!(claim.read().to_words()[1], *count, "{key:#x}");
+        }
+        assert_eq!(table.keys(), counts.len());
+    }
+
+    /// While one thread splits a chunk, another counts in a key that moves to the new one.
+    #[test]
+    fn a_count_is_not_lost_while_its_chunk_is_split() {
+        let (stays, moves, other, new) = (key(0, 1), key(4, 2), key(4, 1), key(5, 3));
+        model(2, move || {
+            let table = table_with(&[stays, moves, other], 2);
+            let splitter = {
+                let table = Arc::clone(&table);
+                loom::thread::spawn(move || add_one(&table, new))
+            };
+            add_one(&table, moves);
+            splitter.join().unwrap();
+            assert_eq!(table.slots(), 2 * SLOTS, "the chunk was split");
+            assert_counted(&table, &[(stays, 1), (moves, 2), (other, 1), (new, 1)]);
+        });
+    }
+
+    /// The directory doubles under whoever is looking: entries mean other chunks than a moment before.
+    #[test]
+    fn a_count_is_not_lost_while_the_directory_doubles() {
+        let (stays, one, moves, other, new) =
+            (key(0, 1), key(4, 1), key(6, 2), key(4, 3), key(7, 3));
+        model(2, move || {
+            let table = table_with(&[stays, one, moves, other], 3);
+            assert_eq!(table.slots(), 2 * SLOTS);
+            let splitter = {
+                let table = Arc::clone(&table);
+                loom::thread::spawn(move || add_one(&table, new))
+            };
+            add_one(&table, moves);
+            splitter.join().unwrap();
+            assert_eq!(table.slots(), 3 * SLOTS, "the directory was doubled");
+            let counts = [(stays, 1), (one, 1), (moves, 2), (other, 1), (new, 1)];
+            assert_counted(&table, &counts);
+        });
+    }
+
+    /// Whoever gives something back, or counts in a key that many meet in, finds it however the table changes.
+    #[test]
+    fn a_key_that_is_there_is_surely_held_while_its_chunk_is_split() {
+        let (stays, moves, other, new) = (key(0, 1), key(4, 2), key(4, 1), key(5, 3));
+        model(2, move || {
+            let table = table_with(&[stays, moves, other], 2);
+            let splitter = {
+                let table = Arc::clone(&table);
+                loom::thread::spawn(move || add_one(&table, new))
+            };
+            count_one(&table.hold_surely(moves).expect("it is there"));
+            let contended = table.hold_contended(stays);
+            let counted = contended.map(|claim| count_one(&claim)).is_some();
+            splitter.join().unwrap();
+            let stayed = (stays, 1 + u64::from(counted));
+            assert_counted(&table, &[stayed, (moves, 2), (other, 1), (new, 1)]);
+        });
+    }
+
+    /// Two threads bring the same new key to a chunk that is full: one makes its place, and both count in it.
+    #[test]
+    fn a_new_key_of_two_threads_gets_one_place() {
+        let (stays, moves, other, new) = (key(0, 1), key(4, 2), key(4, 1), key(5, 3));
+        model(2, move || {
+            let table = table_with(&[stays, moves, other], 2);
+            let splitter = {
+                let table = Arc::clone(&table);
+                loom::thread::spawn(move || add_one(&table, new))
+            };
+            add_one(&table, new);
+            splitter.join().unwrap();
+            assert_counted(&table, &[(stays, 1), (moves, 1), (other, 1), (new, 2)]);
+        });
+    }
+
+    /// What is past is swept while somebody counts in what is not, behind it.
+    #[test]
+    fn a_count_is_not_lost_while_its_chunk_is_swept() {
+        let (past, kept) = (key(0, 1), key(1, 1));
+        model(3, move || {
+            let table = table_with(&[past, kept], 1);
+            let claim = table.hold(past).unwrap();
+            claim.write(Record::from_words([0, 1]));
+            drop(claim);
+            let sweeper = {
+                let table = Arc::clone(&table);
+                loom::thread::spawn(move || {
+                    table.sweep_all(1_000_000, &|fingerprint, _| assert_eq!(fingerprint, past));
+                })
+            };
+            add_one(&table, kept);
+            sweeper.join().unwrap();
+            assert_counted(&table, &[(kept, 2)]);
+        });
     }
 }
