@@ -139,7 +139,7 @@ impl Fields {
 /// As in the file, where it may be quoted, and in groups: 1_000.
 fn whole_number(value: &Value) -> Option<i64> {
     let number = match value {
-        Value::String(text) => text.replace(['_', ','], "").parse().ok()?,
+        Value::String(text) => i64::try_from(crate::document::reading::whole_number(text)?).ok()?,
         value => value.as_i64()?,
     };
     Some(number).filter(|number| *number >= 0)

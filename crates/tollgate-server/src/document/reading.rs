@@ -5,7 +5,7 @@
 mod scalars;
 
 pub(crate) use scalars::{
-    choice, duration, listed, number, parsed_duration, shortened, shown, text, truth,
+    choice, duration, listed, number, parsed_duration, shortened, shown, text, truth, whole_number,
 };
 
 #[cfg(test)]

@@ -330,6 +330,10 @@ async fn one_bad_document_and_nothing_is_imported(place: Place) {
             "burst: expected a whole number",
         ),
         (
+            with("limit", json!({ "burst": "1,5" })),
+            "burst: expected a whole number",
+        ),
+        (
             with("description", json!("x".repeat(4_097))),
             "at most 4096 characters",
         ),

@@ -2,19 +2,23 @@
 //!
 //! ```text
 //! limit     = amount ("/" | "per") period { option }
-//! amount    = digits with optional "_", "," between groups and an optional fraction: 10, 10_000, 0.5
+//! amount    = number [ "." digits ]: 10, 10_000, 0.5
+//! number    = digits with "_" between any two of them, or with "," before each group of three: 10_000, 1,000,000
 //! period    = [digits] unit: s, 1m, 250ms, 2 hours
-//! option    = "burst" digits | "queue" digits | algorithm
+//! option    = "burst" number | "queue" number | algorithm
 //! algorithm = token_bucket | leaky_bucket | fixed_window | sliding_log | sliding_counter
 //! ```
 //!
 //! Without an algorithm, `queue` means a leaky bucket and everything else a token bucket. Without a burst or
 //! queue, a bucket holds what one period brings.
+//!
+//! Separators anywhere else are refused: whoever writes `1,5/s` does not mean 15.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::amount::unit_us;
+use super::amount::{grouped, period_text, unit_us};
+use super::rate::LONGEST_US;
 use super::{Algorithm, Limit, LimitError, Rate};
 
 impl FromStr for Limit {
@@ -52,14 +56,46 @@ struct Amount<'a> {
 
 impl Amount<'_> {
     fn rate(&self, period: Duration) -> Result<Rate, LimitError> {
-        // 0.001/s is 1 per 1000 s: the shortest period that makes the amount whole.
-        let shared = gcd(self.digits, self.scale);
-        let (digits, scale) = match shared {
-            0 => (self.digits, 1),
-            _ => (self.digits / shared, self.scale / shared),
+        let period_us = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
+        if self.scale == 1 || period_us > LONGEST_US {
+            return Rate::new(self.digits, period);
+        }
+        match rate_of(self.digits, self.scale, period_us) {
+            // The period is one that nobody wrote: it is the number that is to be another.
+            Err(LimitError::TooLong { .. } | LimitError::TooFine { .. }) => {
+                Err(LimitError::Syntax {
+                    input: self.input.to_owned(),
+                    position: self.position,
+                    expected: match self.rounder(period_us) {
+                        Some(rate) => format!(
+                            "a rounder number, such as {rate}: this one cannot be kept exactly"
+                        ),
+                        None => "a faster rate: the slowest is 1/400d".to_owned(),
+                    },
+                })
+            }
+            made => made,
+        }
+    }
+
+    /// The next slower rate that goes: with fewer digits, or as one per so many seconds.
+    fn rounder(&self, period_us: u64) -> Option<String> {
+        let steps = std::iter::successors(Some(10), |step: &u64| step.checked_mul(10));
+        let rounded = steps
+            .map(|step| self.digits / step * step)
+            .take_while(|digits| *digits > 0)
+            .find(|digits| rate_of(*digits, self.scale, period_us).is_ok());
+        let Some(rounded) = rounded else {
+            let us = u128::from(period_us) * u128::from(self.scale);
+            let seconds = us.div_ceil(u128::from(self.digits) * 1_000_000);
+            let seconds = u64::try_from(seconds).ok()?;
+            return (seconds <= LONGEST_US / 1_000_000).then(|| format!("1/{seconds}s"));
         };
-        let scale = u32::try_from(scale).unwrap_or(u32::MAX);
-        Rate::new(digits, period.saturating_mul(scale))
+        let (whole, fraction) = (grouped(rounded / self.scale), rounded % self.scale);
+        let decimals = self.scale.ilog10() as usize;
+        let amount = format!("{whole}.{fraction:0decimals$}");
+        let amount = amount.trim_end_matches('0').trim_end_matches('.');
+        Some(format!("{amount}/{}", period_text(period_us)))
     }
 
     fn whole(&self) -> Result<u64, LimitError> {
@@ -176,14 +212,20 @@ impl<'a> Cursor<'a> {
         self.skip_space();
         let before = *self;
         let run = self.run(|c| c.is_ascii_digit() || matches!(c, '_' | ',' | '.'));
-        let plain: String = run.chars().filter(|c| !matches!(c, '_' | ',')).collect();
-        let (whole, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
+        let (whole, fraction) = run.split_once('.').unwrap_or((run, ""));
         if whole.is_empty() {
             return Err(before.expected("a positive number, as in 10/s"));
         }
         if fraction.contains('.') {
             return Err(before.expected("a number with one decimal point"));
         }
+        let is_grouped = fraction.contains(',');
+        let plain = (plain_digits(whole), plain_digits(fraction));
+        let (whole, fraction) = match plain {
+            (Some(whole), Some(fraction)) if !is_grouped => (whole, fraction),
+            (Some(whole), None) if fraction.is_empty() => (whole, String::new()),
+            _ => return Err(before.expected(number_for(run))),
+        };
         let fraction = fraction.trim_end_matches('0');
         if fraction.len() > 9 {
             return Err(before.expected("a number with at most 9 decimals"));
@@ -204,13 +246,16 @@ impl<'a> Cursor<'a> {
         self.skip_space();
         let before = *self;
         let run = self.run(|c| c.is_ascii_digit() || matches!(c, '_' | ','));
-        let plain: String = run.chars().filter(char::is_ascii_digit).collect();
-        plain.parse().map_err(|_| {
-            before.expected(match plain.is_empty() {
-                true => format!("a whole number after {name:?}, as in {name} 50"),
-                false => format!("a smaller {name}: at most 4,000,000,000"),
-            })
-        })
+        if run.is_empty() {
+            let expected = format!("a whole number after {name:?}, as in {name} 50");
+            return Err(before.expected(expected));
+        }
+        let Some(plain) = plain_digits(run) else {
+            return Err(before.expected(format!("a whole number, with {GROUPS}")));
+        };
+        plain
+            .parse()
+            .map_err(|_| before.expected(format!("a smaller {name}: at most 4,000,000,000")))
     }
 
     fn period(&mut self) -> Result<Duration, LimitError> {
@@ -262,6 +307,39 @@ impl<'a> Cursor<'a> {
     }
 }
 
+const GROUPS: &str =
+    "three digits behind every comma, as in 1,000,000, and a digit on both sides of every \"_\"";
+
+/// The digits alone; `None` where a separator does not stand between them as it should.
+fn plain_digits(text: &str) -> Option<String> {
+    let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let is_right = match text.split_once(',') {
+        None => text.split('_').all(is_digits),
+        Some((first, rest)) => {
+            let is_group = |group: &str| is_digits(group) && group.len() == 3;
+            is_digits(first) && first.len() <= 3 && rest.split(',').all(is_group)
+        }
+    };
+    is_right.then(|| text.replace(['_', ','], ""))
+}
+
+/// What should stand in the place of a number with separators where none belong. Most likely it has a decimal comma.
+fn number_for(got: &str) -> String {
+    let Some((whole, fraction)) = got.split_once(',') else {
+        return format!("a number with {GROUPS}");
+    };
+    let is_fraction = !fraction.is_empty() && fraction.bytes().all(|b| b.is_ascii_digit());
+    let may_be_group = fraction.len() == 3 && !whole.is_empty() && !whole.contains('.');
+    if !is_fraction || may_be_group {
+        return format!("a number with {GROUPS}");
+    }
+    let digits = whole.replace(['_', '.'], "");
+    let whole = if digits.is_empty() { "0" } else { &digits };
+    format!(
+        "a decimal point, as commas only set groups of three digits apart: write {whole}.{fraction}"
+    )
+}
+
 fn option_for(got: &str) -> String {
     let mut names = vec!["burst", "queue"];
     names.extend(Algorithm::ALL.map(Algorithm::name));
@@ -271,12 +349,27 @@ fn option_for(got: &str) -> String {
     }
 }
 
+/// `digits / scale` per period, with the shortest period that makes it whole: 0.001/s is 1 per 1000 s.
+fn rate_of(digits: u64, scale: u64, period_us: u64) -> Result<Rate, LimitError> {
+    let shared = gcd(digits, scale).max(1);
+    let (count, scale) = (digits / shared, scale / shared);
+    let period_us = period_us.saturating_mul(scale);
+    // 99.999/d is 99999 per 1000 days, which is too long, and so 11111 per 111 days and a bit.
+    let shared = match period_us > LONGEST_US {
+        true => gcd(count, period_us).max(1),
+        false => 1,
+    };
+    Rate::new(count / shared, Duration::from_micros(period_us / shared))
+}
+
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn limit(text: &str) -> Limit {
@@ -306,6 +399,22 @@ mod tests {
             (
                 "10,000,000/s",
                 Limit::token_bucket(per_second(10_000_000), 10_000_000),
+            ),
+            (
+                "1,234.5/s burst 1,000,000",
+                Limit::token_bucket(Rate::new(2_469, Duration::from_secs(2)).unwrap(), 1_000_000),
+            ),
+            (
+                "1_0_0.2_5/s burst 10_0",
+                Limit::token_bucket(Rate::new(401, Duration::from_secs(4)).unwrap(), 100),
+            ),
+            // 99,999 per 1000 days, which is more than a period may last.
+            (
+                "99.999/day",
+                Limit::token_bucket(
+                    Rate::new(11_111, Duration::from_secs(9_600_000)).unwrap(),
+                    100,
+                ),
             ),
             (
                 "3000/s queue 5000",
@@ -381,13 +490,76 @@ mod tests {
             ("0.5/s sliding_log", "0.5/s is 1 per 2s"),
             ("1.2.3/s", "one decimal point"),
             ("0.1234567891/s", "at most 9 decimals"),
-            ("0.000000001/s", "longer than 400 days"),
+            ("0.000000001/s", "the slowest is 1/400d"),
+            ("1.5/401d", "longer than 400 days"),
+            ("0.123456789/s", "a rounder number, such as 0.1234567/s:"),
+            ("0.7/200d", "such as 1/24685715s:"),
+            ("99.997/day", "a rounder number, such as 99.99/d:"),
+            (
+                "9999.999999999/s",
+                "a rounder number, such as 9,999.99999/s:",
+            ),
+            (
+                "9999999.99999/s",
+                "a rounder number, such as 9,999,999.9999/s:",
+            ),
+            ("1,5/s", "column 1, expected a decimal point"),
+            ("1,5/s", "write 1.5"),
+            (",5/s", "write 0.5"),
+            (",500/s", "write 0.500"),
+            ("1.000,5/s", "write 1000.5"),
+            ("1.000,500/s", "write 1000.500"),
+            ("1_000,5/s", "write 1000.5"),
+            ("1000,000/s", "three digits behind every comma"),
+            ("1,00,000/s", "three digits behind every comma"),
+            ("1,000,/s", "three digits behind every comma"),
+            ("1,,000/s", "three digits behind every comma"),
+            ("1_000,000/s", "three digits behind every comma"),
+            ("1,000_000/s", "three digits behind every comma"),
+            ("_5/s", "a digit on both sides of every \"_\""),
+            ("5_/s", "a digit on both sides of every \"_\""),
+            ("1__0/s", "a digit on both sides of every \"_\""),
+            ("1._5/s", "a digit on both sides of every \"_\""),
+            ("10/s burst 1,5", "a whole number, with three digits behind"),
+            ("10/s burst ,5", "a whole number, with three digits behind"),
+            ("10/s queue 5,", "a whole number, with three digits behind"),
+            ("10/s queue _5", "a whole number, with three digits behind"),
             ("1000001/s sliding_log", "at most 1,000,000"),
             ("1/day burst 4000000000", "at most 36,525 tokens"),
             ("10/s €", "expected"),
         ] {
             let error = text.parse::<Limit>().expect_err(text).to_string();
             assert!(error.contains(hint), "{text:?} said: {error}");
+        }
+    }
+
+    proptest! {
+        /// Whatever lies between the slowest and the fastest rate that is promised is taken, or told what would be.
+        #[test]
+        fn a_rate_in_range_is_taken_or_told_a_rounder_one(
+            (digits, shift) in (1_u64 << 52..1 << 53, 0_u32..52),
+            decimals in 0_usize..=9,
+            (unit, seconds) in prop::sample::select(vec![("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)]),
+        ) {
+            let (digits, scale) = (digits >> shift, 10_u64.pow(u32::try_from(decimals).unwrap()));
+            let (whole, fraction) = (digits / scale, digits % scale);
+            let text = match decimals {
+                0 => format!("{whole}/{unit}"),
+                _ => format!("{whole}.{fraction:0decimals$}/{unit}"),
+            };
+            let (tokens, period) = (u128::from(digits), u128::from(scale) * seconds);
+            if tokens * 1_000 < period || tokens > period * 10_000_000 {
+                return Ok(());
+            }
+            match text.parse::<Rate>() {
+                Ok(rate) => prop_assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate)),
+                Err(error) => {
+                    let error = error.to_string();
+                    let told = error.split_once("such as ").or_else(|| error.split_once("; use "));
+                    let told = told.and_then(|(_, told)| told.split(": ").next()).unwrap_or("nothing");
+                    prop_assert!(told.parse::<Rate>().is_ok(), "{}: {}", text, error);
+                }
+            }
         }
     }
 

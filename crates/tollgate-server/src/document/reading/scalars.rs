@@ -54,15 +54,22 @@ pub(crate) fn text(
     }
 }
 
-/// A whole number. Groups of digits may be set apart by `_`.
+/// A whole number as it is written: digits, with `_` between any two of them.
+pub(crate) fn whole_number(text: &str) -> Option<u64> {
+    let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    text.split('_')
+        .all(is_digits)
+        .then(|| text.replace('_', "").parse().ok())
+        .flatten()
+}
+
+/// A [whole number](whole_number) within a range.
 pub(crate) fn number(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&Place<'_>, &mut Problems) -> Option<u64> {
     move |place, problems| {
         let scalar = place.scalar("a whole number", problems)?;
-        let digits = scalar.text.replace('_', "");
-        let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        let number = digits.parse::<u64>().ok().filter(|_| is_number);
+        let number = whole_number(&scalar.text);
         if let Some(number) = number.filter(|number| range.contains(number)) {
             return Some(number);
         }
@@ -196,6 +203,28 @@ mod tests {
             "9999999999999999w",
         ] {
             assert_eq!(parsed_duration(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_their_separators_between_digits() {
+        for (text, number) in [("0", 0), ("1_000", 1_000), ("1_0_0", 100)] {
+            assert_eq!(whole_number(text), Some(number), "{text}");
+        }
+        for wrong in [
+            "",
+            "_",
+            "_1",
+            "1_",
+            "1__0",
+            "1,5",
+            "1,000",
+            "1.5",
+            "-1",
+            "+1",
+            "99999999999999999999",
+        ] {
+            assert_eq!(whole_number(wrong), None, "{wrong}");
         }
     }
 
