@@ -4,13 +4,15 @@
 //! keeps *every* interval within burst + rate × length; a window counts what lies in it. The engine keeps two
 //! numbers. Both must say the same, every time.
 
+use std::hash::BuildHasher as _;
+
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
-use tollgate::{Limit, ManualClock, Verdict};
+use tollgate::{Limit, LocalLimiter, ManualClock, Verdict};
 
-use crate::support::{NOON_US, clock, limiter, rate, run, us};
+use crate::support::{NOON_US, clock, config, limiter, run, us};
 
 /// A limit as plain figures, for engine and model alike.
 #[derive(Clone, Copy, Debug)]
@@ -331,6 +333,133 @@ proptest! {
     }
 }
 
+/// A bucket, and what each request costs.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    leaky: bool,
+    count: u64,
+    period_us: u64,
+    capacity: u64,
+    cost: u64,
+}
+
+/// The next of some numbers that look random.
+fn next(random: &mut u64) -> u64 {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    *random
+}
+
+/// A number from 1 to `most`, of every order of magnitude alike.
+fn of_any_size(random: &mut u64, most: u64) -> u64 {
+    let bits = next(random) % u64::from(most.ilog2() + 1);
+    ((1 << bits) + next(random) % (1 << bits)).min(most)
+}
+
+impl Load {
+    fn limit(&self) -> Option<Limit> {
+        let Self {
+            leaky,
+            count,
+            period_us,
+            capacity,
+            ..
+        } = *self;
+        let bucket = Figures::Bucket {
+            leaky,
+            count,
+            period_us,
+            capacity,
+        };
+        bucket.limit()
+    }
+
+    /// Rates from 0.001/s to 10,000,000/s, of every order of magnitude alike, over units of time and other periods.
+    fn any(random: &mut u64) -> Self {
+        const UNITS_US: [u64; 4] = [1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000];
+        loop {
+            let in_1000_s = of_any_size(random, 10_000_000_000);
+            let period_us = match next(random).is_multiple_of(2) {
+                true => UNITS_US[usize::try_from(next(random) % 4).unwrap()],
+                false => of_any_size(random, 400 * 86_400_000_000).max(1_000),
+            };
+            let count = u128::from(in_1000_s) * u128::from(period_us) / 1_000_000_000;
+            let count = u64::try_from(count).unwrap();
+            // Such that a microsecond does not bring two of them back, and a million do not take a century.
+            let least = (2 * count).div_ceil(period_us);
+            let most = u128::from(count) * 4_000_000_000 / u128::from(period_us);
+            let Some(most) = u64::try_from(most).ok().filter(|most| *most >= 4) else {
+                continue;
+            };
+            let cost = (least + next(random) % 20).min(most);
+            let load = Self {
+                leaky: next(random).is_multiple_of(2),
+                count,
+                period_us,
+                capacity: cost + of_any_size(random, 10_000 * cost) - 1,
+                cost,
+            };
+            if load.limit().is_some() {
+                return load;
+            }
+        }
+    }
+
+    /// A million decisions about twice as fast as allowed, in bursts: each is what exact integers say, and so is their number.
+    fn admits_what_fractions_admit(self, mut random: u64) {
+        const DECISIONS: u64 = 1_000_000;
+        let seed = random;
+        let limit = self.limit().unwrap();
+        let clock = clock();
+        let limiter = LocalLimiter::with(config(&clock));
+        // The exact level, times the period: integers of any size.
+        let (rate, period) = (i128::from(self.count), i128::from(self.period_us));
+        let (room, cost) = (
+            i128::from(self.capacity) * period,
+            i128::from(self.cost) * period,
+        );
+        let (mut level, mut last_us, mut exact) = (0_i128, NOON_US, 0_u64);
+        let (mut now_us, mut admitted) = (NOON_US, 0_u64);
+        let mean_us = (self.cost * self.period_us / self.count / 2).max(1);
+        for nth in 0..DECISIONS {
+            let number = next(&mut random);
+            if number.is_multiple_of(4) {
+                now_us += number % (mean_us * 8);
+            }
+            clock.set(us(now_us));
+            let decision = limiter.check("key", &limit, self.cost);
+            admitted += u64::from(decision.allowed());
+            level = (level - i128::from(now_us - last_us) * rate).max(0);
+            last_us = now_us;
+            let fits = level + cost <= room;
+            assert_eq!(
+                decision.allowed(),
+                fits,
+                "decision {nth} of {self:?}, seed {seed:#x}"
+            );
+            if fits {
+                let waits_us = match self.leaky {
+                    true => level / rate + i128::from(level % rate > 0),
+                    false => 0,
+                };
+                assert_eq!(
+                    decision.delay().as_micros().cast_signed(),
+                    waits_us,
+                    "decision {nth} of {self:?}, seed {seed:#x}"
+                );
+                level += cost;
+                exact += 1;
+            }
+        }
+        assert_eq!(admitted, exact, "{self:?}, seed {seed:#x}");
+        assert!(
+            exact > 1_000 && exact < DECISIONS,
+            "{limit} was not put to the test: {exact}; {self:?}, seed {seed:#x}"
+        );
+    }
+}
+
 /// Over a million decisions the count is exactly the exact one, at every order of magnitude of rates.
 #[test]
 fn a_million_decisions_admit_exactly_what_fractions_admit() {
@@ -345,39 +474,25 @@ fn a_million_decisions_admit_exactly_what_fractions_admit() {
         (9_999_991, 1_000_000, 200, 19),
         (10_000_000, 1_000_000, 1_000, 20), // 10,000,000/s
     ] {
-        let limit = Limit::token_bucket(rate(count, period_us), capacity).unwrap();
-        let clock = clock();
-        let limiter = limiter(&clock);
-        // The exact level, times the period: integers of any size.
-        let (rate, period) = (i128::from(count), i128::from(period_us));
-        let room = i128::from(capacity) * period;
-        let (mut level, mut last_us, mut exact) = (0_i128, NOON_US, 0_u64);
-        let (mut now_us, mut admitted) = (NOON_US, 0_u64);
-        let mut random = 0x2545_F491_4F6C_DD1D_u64;
-        for _ in 0..1_000_000 {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            // About twice as fast as allowed, in bursts.
-            let mean_us = (cost * period_us / count / 2).max(1);
-            now_us += if random.is_multiple_of(4) {
-                random % (mean_us * 8)
-            } else {
-                0
+        for leaky in [false, true] {
+            let load = Load {
+                leaky,
+                count,
+                period_us,
+                capacity,
+                cost,
             };
-            clock.set(us(now_us));
-            admitted += u64::from(run(limiter.check("key", &limit, cost)).allowed());
-            level = (level - i128::from(now_us - last_us) * rate).max(0);
-            last_us = now_us;
-            if level + i128::from(cost) * period <= room {
-                level += i128::from(cost) * period;
-                exact += 1;
-            }
+            load.admits_what_fractions_admit(0x2545_F491_4F6C_DD1D);
         }
-        assert_eq!(admitted, exact, "{limit}");
-        assert!(
-            exact > 1_000 && exact < 1_000_000,
-            "{limit} was not put to the test: {exact}"
-        );
+    }
+}
+
+/// The same at rates that nobody chose: others in every run, and a failure says which.
+#[test]
+fn a_million_decisions_at_any_rate_admit_exactly_what_fractions_admit() {
+    let mut random = std::hash::RandomState::new().hash_one("rates") | 1;
+    for _ in 0..50 {
+        let load = Load::any(&mut random);
+        load.admits_what_fractions_admit(random);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 use tollgate::store::{MemoryConfig, MemoryStore};
-use tollgate::{Clock, Limit, Limiter, ManualClock, Rate};
+use tollgate::{Clock, Limit, Limiter, ManualClock};
 
 /// A time with nothing special about it, in the middle of every window.
 pub(crate) const NOON_US: u64 = 1_700_000_029_500_000;
@@ -27,10 +27,6 @@ pub(crate) fn us(us: u64) -> Duration {
 
 pub(crate) fn limit(text: &str) -> Limit {
     text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
-}
-
-pub(crate) fn rate(count: u64, period_us: u64) -> Rate {
-    Rate::new(count, us(period_us)).unwrap()
 }
 
 pub(crate) fn clock() -> ManualClock {
