@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use tollgate::store::{Charge, Store as _};
-use tollgate::{Bucket, Dimension, Limit, Limiter, Request, Rule};
+use tollgate::{Bucket, Decision, Dimension, Limit, Limiter, LocalLimiter, Request, Rule};
 use tollgate_referee::{Bound, Excess, Log};
 
-use crate::support::{clock, limit, limiter, memory, one_of_each, run, us};
+use crate::support::{clock, config, limit, limiter, memory, run, us};
 
 const THREADS: usize = 8;
 
@@ -31,27 +31,49 @@ fn on_threads<T: Send>(work: impl Fn(usize) -> Vec<T> + Sync) -> Vec<T> {
     })
 }
 
+/// When a decision was made, as the referee wants it.
+pub(crate) fn at_us(decision: &Decision) -> u64 {
+    let at = decision.at().duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(at.as_micros()).unwrap()
+}
+
+const DAY_US: u64 = 86_400_000_000;
+
 #[test]
 fn eight_threads_on_one_key_admit_exactly_the_limit() {
-    for text in [
-        "1/day burst 10000",
-        "1/day queue 10000",
-        "10000 per 1d fixed_window",
-        "10000 per 1d sliding_log",
-        "10000 per 1d sliding_counter",
+    const LIMIT: u64 = 10_000;
+    let bucket = Bound::Bucket {
+        burst: LIMIT,
+        count: 1,
+        period_us: DAY_US,
+    };
+    let window = Bound::AlignedWindow {
+        limit: LIMIT,
+        window_us: DAY_US,
+    };
+    let any_window = Bound::AnyWindow {
+        limit: LIMIT,
+        window_us: DAY_US,
+    };
+    for (text, bound) in [
+        ("1/day burst 10000", bucket),
+        ("1/day queue 10000", bucket),
+        ("10000 per 1d fixed_window", window),
+        ("10000 per 1d sliding_log", any_window),
+        ("10000 per 1d sliding_counter", window),
     ] {
         let clock = clock();
         let (limiter, limit) = (limiter(&clock), limit(text));
-        let allowed = on_threads(|_| {
+        let log = Log::new(on_threads(|_| {
             (0..5_000)
-                .map(|_| run(limiter.check("key", &limit, 1)).allowed())
+                .map(|_| run(limiter.check("key", &limit, 1)))
+                .filter(Decision::allowed)
+                .map(|decision| (at_us(&decision), 1))
                 .collect()
-        });
-        assert_eq!(
-            allowed.iter().filter(|allowed| **allowed).count(),
-            10_000,
-            "{limit}"
-        );
+        }));
+        let excess = log.excess(bound);
+        assert_eq!(excess.tokens, 0, "{limit}: {excess}");
+        assert_eq!(log.admitted(), LIMIT, "{limit}");
     }
 }
 
@@ -77,21 +99,42 @@ fn eight_threads_on_three_tiers_admit_exactly_the_narrowest() {
                 let (client_name, route_name) =
                     (format!("client-{client}"), format!("/route/{route}"));
                 let request = Request::new().client(&client_name).route(&route_name);
-                run(limiter.decide(&request))
+                let decision = run(limiter.decide(&request));
+                decision
                     .allowed()
-                    .then_some((client, route))
+                    .then(|| (at_us(&decision), client, route))
             })
             .collect()
     });
-    assert_eq!(allowed.len(), 3_000, "everyone's limit is reached exactly");
-    for n in 0..8 {
-        assert!(allowed.iter().filter(|(client, _)| *client == n).count() <= 700);
-        assert!(allowed.iter().filter(|(_, route)| *route == n).count() <= 1_000);
+    let judge = |bound: Bound, is_meant: &dyn Fn(usize, usize) -> bool| {
+        let meant = allowed.iter().filter(|(_, c, r)| is_meant(*c, *r));
+        let log = Log::new(meant.map(|(at_us, _, _)| (*at_us, 1)));
+        let excess = log.excess(bound);
+        assert_eq!(excess.tokens, 0, "{bound:?}: {excess}");
+        log.admitted()
+    };
+    let everyone = Bound::AlignedWindow {
+        limit: 3_000,
+        window_us: DAY_US,
+    };
+    let admitted = judge(everyone, &|_, _| true);
+    assert_eq!(admitted, 3_000, "everyone's limit is reached exactly");
+    for n in 0..4 {
+        let route = Bound::AnyWindow {
+            limit: 1_000,
+            window_us: DAY_US,
+        };
+        judge(route, &|_, route| route == n);
     }
-    // What was denied charged nothing: what each bucket has left is its limit less what it admitted.
-    for client in 0..8 {
-        let name = format!("client-{client}");
-        let used = allowed.iter().filter(|(c, _)| *c == client).count() as u64;
+    for n in 0..8 {
+        let client = Bound::Bucket {
+            burst: 700,
+            count: 1,
+            period_us: DAY_US,
+        };
+        let used = judge(client, &|client, _| client == n);
+        // What was denied charged nothing: what each bucket has left is its limit less what it admitted.
+        let name = format!("client-{n}");
         let peek = run(limiter.peek(&Request::new().client(&name).route("/elsewhere")));
         assert_eq!(peek.tiers()[0].remaining(), 700 - used);
     }
@@ -107,8 +150,7 @@ fn race(limiter: &Limiter, limit: &Limit, bound: Bound) -> (Excess, u64) {
             offered.fetch_add(1, Ordering::Relaxed);
             let decision = run(limiter.check("key", limit, 1));
             if decision.allowed() {
-                let at = decision.at().duration_since(UNIX_EPOCH).unwrap();
-                admitted.push((u64::try_from(at.as_micros()).unwrap(), 1));
+                admitted.push((at_us(&decision), 1));
             }
         }
         admitted
@@ -196,35 +238,73 @@ fn the_referee_finds_no_excess_under_real_time() {
     }
 }
 
-/// Takes, peeks, refunds, resets and floods at once: nothing hangs, nothing panics, the books balance.
+/// Takes, looks, refunds, resets and floods at once, while the clock stands still: what is used in the end is what was admitted and
+/// not given back, in every bucket; and nobody gets more by any of it.
 #[test]
 fn every_operation_at_once_keeps_the_books() {
+    const ROOM: u64 = 30_000;
+    let limits = [
+        ("1/min burst 30000", "5/s burst 10"),
+        ("1/min queue 30000", "5/s queue 10"),
+        ("30000 per 1h fixed_window", "10 per 2s fixed_window"),
+        ("30000 per 1h sliding_log", "10 per 2s sliding_log"),
+        ("30000 per 1h sliding_counter", "10 per 2s sliding_counter"),
+    ]
+    .map(|(booked, other)| (limit(booked), limit(other)));
     let clock = clock();
-    let limits = one_of_each();
-    let limiter = limiter(&clock);
-    on_threads(|thread| {
-        for i in 0..3_000_usize {
-            let (key, limit) = (format!("key-{}", i % 7), &limits[(i + thread) % 5]);
+    let limiter = LocalLimiter::with(config(&clock));
+    let booked_keys = ["tokens", "queue", "window", "log", "counter"];
+    let left = |nth: usize| {
+        limiter
+            .check(booked_keys[nth], &limits[nth].0, 0)
+            .remaining()
+    };
+    let kept = on_threads(|thread| {
+        let mut kept = Vec::new();
+        // One of them only looks, which changes nothing, however often.
+        if thread == 0 {
+            (0..40_000).for_each(|i| assert!(left(i % limits.len()).unwrap() <= ROOM));
+            return kept;
+        }
+        for i in 0..40_000_usize {
+            let nth = (i + thread) % limits.len();
+            let (key, (booked, other)) = (booked_keys[nth], &limits[nth]);
             match i % 11 {
-                0 => run(limiter.reset_key(&key)).unwrap(),
-                1..=3 => {
-                    let decision = run(limiter.check(&key, limit, 2));
-                    run(limiter.refund_key(&key, limit, 2, decision));
+                // One key for all algorithms, which is forgotten every now and then: nothing to the others.
+                0 => limiter.reset_key("other"),
+                1 => drop(limiter.check("other", other, 1)),
+                2 => drop(limiter.check(format!("{thread}-{i}"), other, 1)),
+                3..=5 => {
+                    let decision = limiter.check(key, booked, 2);
+                    // Also after a denial, which gives nothing back.
+                    limiter.refund_key(key, booked, 2, decision);
                 }
-                4 => drop(run(limiter.check(format!("{thread}-{i}"), limit, 1))),
-                _ => drop(run(limiter.check(&key, limit, 1))),
+                _ => {
+                    let cost = 1 + i as u64 % 3;
+                    let decision = limiter.check(key, booked, cost);
+                    if decision.allowed() {
+                        kept.push((nth, at_us(&decision), cost));
+                    }
+                }
             }
         }
-        Vec::<()>::new()
+        kept
     });
-    for limit in &limits {
-        for key in 0..7 {
-            let decision = run(limiter.check(format!("key-{key}"), limit, 0));
-            assert!(decision.remaining().unwrap() <= 10);
-        }
+    for (nth, (limit, _)) in limits.iter().enumerate() {
+        let here = kept.iter().filter(|(n, _, _)| *n == nth);
+        let log = Log::new(here.map(|(_, at_us, cost)| (*at_us, *cost)));
+        // At one moment, all five allow the same.
+        let excess = log.excess(Bound::AnyWindow {
+            limit: ROOM,
+            window_us: 1,
+        });
+        assert_eq!(excess.tokens, 0, "{limit}: {excess}");
+        assert_eq!(left(nth), Some(ROOM - log.admitted()), "{limit}");
+        // More was wanted than there was; what was on its way back at the end may be left.
+        assert!(log.admitted() > ROOM - 100, "{limit}: {}", log.admitted());
     }
-    clock.advance(Duration::from_secs(10));
-    assert_eq!(limiter.stats().unwrap().live_keys, 0);
+    clock.advance(Duration::from_secs(30 * 86_400));
+    assert_eq!(limiter.stats().live_keys, 0);
 }
 
 /// A sweep between the making of a slot and its charge must not let a request pass uncharged.

@@ -1,11 +1,13 @@
 //! Rules that change under traffic: each decision is by one set as a whole, and what was used stays used.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use tollgate::{Cost, Dimension, Limiter, LocalLimiter, Match, Request, Rule, RuleSet};
+use tollgate_referee::{Bound, Log};
 
+use crate::concurrency::at_us;
 use crate::support::{clock, config, limit, run};
 
 /// Generation `n` has two rules whose figures both say `n`, and so a mixture would be seen.
@@ -26,7 +28,7 @@ fn a_hundred_generations_under_eight_threads_mix_never_and_admit_no_more() {
     const GENERATIONS: u64 = 100;
     let limiter = Arc::new(LocalLimiter::with(config(&clock())));
     limiter.set_rules(generation(1, ROOM));
-    let (admitted, decided) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (admitted, decided) = (Mutex::new(Vec::new()), AtomicU64::new(0));
     let is_over = AtomicBool::new(false);
     let start = Barrier::new(9);
     thread::scope(|scope| {
@@ -36,7 +38,7 @@ fn a_hundred_generations_under_eight_threads_mix_never_and_admit_no_more() {
                     .normalise("/v1/charges")
                     .unwrap();
                 start.wait();
-                let mut last = 0;
+                let (mut last, mut passed) = (0, Vec::new());
                 while !is_over.load(Ordering::Relaxed) {
                     let decision = limiter.decide(&Request::new().client("a").path(&path));
                     let by = decision.generation();
@@ -48,9 +50,10 @@ fn a_hundred_generations_under_eight_threads_mix_never_and_admit_no_more() {
                     }
                     decided.fetch_add(1, Ordering::Relaxed);
                     if decision.allowed() {
-                        admitted.fetch_add(1, Ordering::Relaxed);
+                        passed.push((at_us(&decision), 1));
                     }
                 }
+                admitted.lock().unwrap().append(&mut passed);
             });
         }
         start.wait();
@@ -68,7 +71,14 @@ fn a_hundred_generations_under_eight_threads_mix_never_and_admit_no_more() {
         is_over.store(true, Ordering::Relaxed);
     });
     // The clock stands still: exactly what the last generation holds, and usage was carried over a hundred times.
-    assert_eq!(admitted.into_inner(), ROOM + GENERATIONS);
+    let log = Log::new(admitted.into_inner().unwrap());
+    let excess = log.excess(Bound::Bucket {
+        burst: ROOM + GENERATIONS,
+        count: 1,
+        period_us: 3_600_000_000,
+    });
+    assert_eq!(excess.tokens, 0, "{excess}");
+    assert_eq!(log.admitted(), ROOM + GENERATIONS);
     assert_eq!(limiter.rules().generation(), GENERATIONS);
 }
 
