@@ -36,8 +36,8 @@ use table::Table;
 #[derive(Clone, Debug)]
 pub struct MemoryConfig {
     /// The most keys to keep; 1,000,000 by default, which take 30 to 60 MB once they are there. When there are more
-    /// keys and a short search finds none that says nothing any more, new ones share a few buckets per rule, and
-    /// [`MemoryStats::shared`] counts it; no bucket in use is ever forgotten.
+    /// keys and a short search finds none that says nothing any more, new ones share up to 256 buckets per rule and
+    /// magnitude of limits, and [`MemoryStats::shared`] counts it; no bucket in use is ever forgotten.
     pub max_keys: usize,
     /// The most entries in all sliding logs together, 16 bytes each; 4,000,000 by default. Beyond it a log that has an
     /// entry gets no more: the newest takes up what is admitted. It then denies longer, by a window at most, and never

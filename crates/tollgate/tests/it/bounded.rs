@@ -3,7 +3,7 @@
 use tollgate::store::MemoryConfig;
 use tollgate::{Clock, Limiter, ManualClock};
 
-use crate::support::{clock, limit, run, us};
+use crate::support::{NOON_US, clock, limit, run, us};
 
 fn small(clock: &ManualClock, max_keys: usize) -> Limiter {
     Limiter::in_memory_with(MemoryConfig {
@@ -181,6 +181,46 @@ fn what_was_taken_from_a_shared_bucket_is_not_given_back_to_a_key() {
     assert!(run(limiter.check("second", &limit, 10)).allowed());
     run(limiter.refund_key("second", &limit, 10, decision));
     assert!(!run(limiter.check("second", &limit, 1)).allowed());
+}
+
+/// What a key used in a shared bucket stays there: with a bucket of its own it may use as much again, and no more, however often it goes
+/// to and fro.
+#[test]
+fn a_key_that_gets_its_own_bucket_uses_at_most_as_much_again() {
+    let clock = clock();
+    let limiter = small(&clock, 2);
+    let limit = limit("10/s burst 10");
+    let mut log = Vec::new();
+    let mut shared = 0;
+    let mut now_us = NOON_US;
+    for round in 0..200_u64 {
+        // Others fill the store, and are forgotten after a tenth of a second; the key, if it rests for long enough.
+        run(limiter.check(format!("first-{round}"), &limit, 1));
+        run(limiter.check(format!("second-{round}"), &limit, 1));
+        for pause_us in [110_000, 200_000 + round * 7_919 % 1_300_000] {
+            for _ in 0..30 {
+                let decision = run(limiter.check("key", &limit, 1));
+                if decision.allowed() {
+                    log.push((now_us, 1));
+                    shared += u32::from(decision.tiers()[0].is_shared());
+                }
+            }
+            now_us += pause_us;
+            clock.set(us(now_us));
+        }
+    }
+    let bound = |times: u64| tollgate_referee::Bound::Bucket {
+        burst: times * 10,
+        count: times * 10,
+        period_us: 1_000_000,
+    };
+    let log = tollgate_referee::Log::new(log);
+    assert!(shared > 0 && u64::from(shared) < log.admitted(), "{shared}");
+    assert!(
+        log.excess(bound(1)).tokens > 0,
+        "it was not put to the test"
+    );
+    assert_eq!(log.excess(bound(2)).tokens, 0, "{}", log.excess(bound(2)));
 }
 
 #[test]

@@ -77,6 +77,7 @@ contract!(
     different_buckets_do_not_touch_each_other,
     a_clock_that_goes_back_admits_nothing_more,
     leaky_releases_are_spaced_by_the_rate,
+    leaky_releases_of_any_cost_are_spaced_by_the_rate,
 );
 
 #[cfg(feature = "redis")]
@@ -616,4 +617,37 @@ pub(crate) fn leaky_releases_are_spaced_by_the_rate<S: Store>(store: &S, clock: 
     let log = tollgate_referee::Log::new(releases);
     assert_eq!(log.most_in_any_window(1_000_000).admitted, 3_000);
     assert_eq!(log.most_in_any_window(1_000).admitted, 3);
+}
+
+/// What costs more than one goes out at once: the largest cost comes on top, less the one that rounding up stands for.
+pub(crate) fn leaky_releases_of_any_cost_are_spaced_by_the_rate<S: Store>(
+    store: &S,
+    clock: &ManualClock,
+) {
+    const LARGEST: u64 = 7;
+    let limit = limit("7 per 3ms queue 90");
+    let mut releases = Vec::new();
+    for nth in 0..600_u64 {
+        // The queue fills up, then stays as it is, and at last is empty.
+        clock.advance(us(match nth % 60 {
+            ..30 => 0,
+            30..59 => 1_801,
+            _ => 40_000,
+        }));
+        let cost = 1 + nth * 5 % LARGEST;
+        let taken = take_one(store, "parcels", &limit, cost);
+        match taken.outcomes[0].fit {
+            Fit::Now => releases.push((taken.at_us, cost)),
+            Fit::Queued { go_at_us } => releases.push((go_at_us, cost)),
+            _ => {}
+        }
+    }
+    assert!((100..600).contains(&releases.len()), "{}", releases.len());
+    let log = tollgate_referee::Log::new(releases);
+    for window_us in [1, 428, 429, 1_000, 3_000, 3_001, 77_777, 400_000] {
+        let most = log.most_in_any_window(window_us);
+        let by_rate = (7 * window_us).div_ceil(3_000);
+        assert!(most.admitted < by_rate + LARGEST, "{window_us}: {most}");
+    }
+    assert_eq!(log.most_in_any_window(1).admitted, LARGEST);
 }
