@@ -15,7 +15,7 @@ use crate::certificates::Authority;
 use crate::server::{Clustered, Server, Version, store_at};
 #[cfg(feature = "tls")]
 use crate::server::{Speech, TcpServer};
-use crate::support::{NOON_US, limit, one_of_each, run, us};
+use crate::support::{NOON_US, limit, one_of_each, run, run_together, us};
 
 /// Writes each check of the contract out as a test of each store.
 macro_rules! contract {
@@ -56,6 +56,7 @@ macro_rules! contract {
 
 contract!(
     takes_until_nothing_is_left,
+    many_at_once_take_exactly_what_is_there,
     a_denial_changes_nothing_in_any_algorithm,
     a_denial_by_the_last_of_five_tiers_changes_none,
     retry_after_is_true_to_the_microsecond,
@@ -76,6 +77,7 @@ contract!(
     a_bucket_named_twice_is_charged_for_both,
     different_buckets_do_not_touch_each_other,
     a_clock_that_goes_back_admits_nothing_more,
+    knocking_while_denied_does_not_delay_the_next_token,
     leaky_releases_are_spaced_by_the_rate,
     leaky_releases_of_any_cost_are_spaced_by_the_rate,
 );
@@ -171,6 +173,18 @@ pub(crate) fn takes_until_nothing_is_left<S: Store>(store: &S, _clock: &ManualCl
             assert_eq!(taken.outcomes[0].remaining, left, "{limit}");
         }
         assert!(!take_one(store, &key, limit, 1).admitted, "{limit}");
+    }
+}
+
+pub(crate) fn many_at_once_take_exactly_what_is_there<S: Store>(store: &S, _clock: &ManualClock) {
+    for (i, limit) in one_of_each().iter().enumerate() {
+        let key = format!("key-{i}");
+        let charge = [key_charge(&key, limit, 1)];
+        let taken = run_together((0..30).map(|_| store.take(&charge)));
+        let admitted = taken
+            .iter()
+            .filter(|taken| taken.as_ref().unwrap().admitted);
+        assert_eq!(admitted.count(), 10, "{limit}");
     }
 }
 
@@ -318,13 +332,19 @@ pub(crate) fn a_cost_of_zero_looks<S: Store>(store: &S, _clock: &ManualClock) {
     }
 }
 
+/// Also to the first who asks, by itself and beside another tier.
 pub(crate) fn a_cost_that_can_never_fit_says_so<S: Store>(store: &S, _clock: &ManualClock) {
+    let wide = limit("1000/s burst 1000");
     for (i, limit) in one_of_each().iter().enumerate() {
-        for cost in [11, 4_000_000_001, u64::MAX] {
-            let taken = take_one(store, &format!("key-{i}"), limit, cost);
-            assert!(!taken.admitted);
-            assert_eq!(taken.outcomes[0].fit, Fit::Never, "{limit}");
-            assert_eq!(taken.outcomes[0].remaining, 10, "{limit}");
+        for tiers in [1, 2] {
+            let key = format!("{i}-{tiers}");
+            for cost in [11, 4_000_000_001, u64::MAX] {
+                let charges = [key_charge(&key, limit, cost), key_charge("wide", &wide, 1)];
+                let taken = take(store, &charges[..tiers]);
+                assert!(!taken.admitted);
+                assert_eq!(taken.outcomes[0].fit, Fit::Never, "{limit}");
+                assert_eq!(taken.outcomes[0].remaining, 10, "{limit}");
+            }
         }
     }
 }
@@ -549,6 +569,9 @@ pub(crate) fn different_buckets_do_not_touch_each_other<S: Store>(store: &S, _cl
         Request::new().ip(ip(1)),
         Request::new().ip(ip(2)),
         Request::new().client("\n\0\0\u{1}"),
+        // One and the same, if parts were joined with what may be in them.
+        Request::new().client("x_route_y"),
+        Request::new().client("x").route("y_route"),
     ];
     let per = [
         Dimension::Client,
@@ -596,6 +619,24 @@ pub(crate) fn a_clock_that_goes_back_admits_nothing_more<S: Store>(store: &S, cl
             admitted += u64::from(take_one(store, &key, limit, 1).admitted);
         }
         assert_eq!(admitted, 10, "{limit}");
+    }
+}
+
+/// By itself and beside another tier.
+pub(crate) fn knocking_while_denied_does_not_delay_the_next_token<S: Store>(
+    store: &S,
+    clock: &ManualClock,
+) {
+    let (slow, wide) = (limit("1/s burst 1"), limit("1000/s burst 1000"));
+    for tiers in [1, 2] {
+        let key = format!("key-{tiers}");
+        let charges = [key_charge(&key, &slow, 1), key_charge("wide", &wide, 1)];
+        let mut admitted = 0;
+        for _ in 0..300 {
+            admitted += u32::from(take(store, &charges[..tiers]).admitted);
+            clock.advance(us(100_000));
+        }
+        assert_eq!(admitted, 30);
     }
 }
 

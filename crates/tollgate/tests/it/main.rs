@@ -10,7 +10,7 @@
 //! - `limiter`: rules, tiers, plans, shadows, and what a decision says.
 //! - `matching`: which rules a request meets, what it costs, and what its endpoint is called.
 //! - `faults`: what a limiter does while its Redis is in trouble.
-//! - `planted`: the usual bugs, put into our own scripts, are found.
+//! - `planted`: the usual bugs, put into our own scripts or into how they are asked (`naive`), are found.
 //! - `processes`: several processes on one Redis.
 //! - `scripts`: how servers old and new learn our scripts, and what they refuse before one starts.
 //! - `shared`: a limiter over Redis: remembered denials, and each rule's policy.
@@ -39,6 +39,10 @@ mod inspect;
 mod instances;
 mod limiter;
 mod matching;
+#[cfg(feature = "redis")]
+mod naive;
+#[cfg(feature = "redis")]
+mod panics;
 #[cfg(feature = "redis")]
 mod planted;
 #[cfg(feature = "redis")]

@@ -1,15 +1,16 @@
 //! The suite can fail: the bugs that such scripts usually have are put into ours one by one, and each must be found by the check
 //! that is there for it. One that is not found fails the build.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use tollgate::store::{Charge, Store as _};
+use tollgate::store::{Charge, RedisTls, Store as _};
 use tollgate::{Algorithm, Bucket, Clock, Dimension, ManualClock, Name, Request};
 
 use crate::contract::key_charge;
 use crate::inspect::over_redis;
-use crate::server::OwnRedis;
+use crate::naive::{Habit, Naive};
+use crate::panics::panics;
+use crate::server::{Clustered, OwnRedis, store_at, store_with_bug_at};
 use crate::support::{clock, limit, one_of_each, run};
 use crate::{contract, same_answers};
 
@@ -19,11 +20,7 @@ fn is_found(bug: (&str, &str), check: impl Fn(&OwnRedis, &ManualClock)) {
     check(&OwnRedis::start(Clock::from(&hand)), &hand);
     let hand = clock();
     let store = OwnRedis::start_with_bug(Clock::from(&hand), bug);
-    // Its complaint is what we want; nobody needs to read it.
-    let quiet = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let found = catch_unwind(AssertUnwindSafe(|| check(&store, &hand))).is_err();
-    std::panic::set_hook(quiet);
+    let found = panics(|| check(&store, &hand));
     assert!(found, "nobody noticed {bug:?}");
 }
 
@@ -33,6 +30,23 @@ macro_rules! planted {
             #[test]
             fn $name() {
                 is_found(($from, $to), $($check)::+);
+            }
+        )*
+    };
+}
+
+macro_rules! habits {
+    ($($name:ident: $habit:ident, found by $($check:ident)::+;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                let hand = clock();
+                $($check)::+(&OwnRedis::start(Clock::from(&hand)), &hand);
+                // Who does not look for it finds nothing.
+                let (store, hand) = Naive::start(Habit::$habit);
+                contract::takes_until_nothing_is_left(&store, &hand);
+                let (store, hand) = Naive::start(Habit::$habit);
+                assert!(panics(|| $($check)::+(&store, &hand)), "nobody noticed");
             }
         )*
     };
@@ -48,6 +62,17 @@ planted! {
     clock_not_clamped:
         "if whole < 0 then whole = 0 end" => "if whole < 0 then whole = -whole end",
         found by contract::a_clock_that_goes_back_admits_nothing_more;
+    a_single_callers_mark_moves_on_a_rejection:
+        "local passes = fits or shadow == 1" =>
+            "if value and not fits then call('SETRANGE', key, '12', pack('<dd', now, math.ceil((a - cost) / UTOK) * UTOK)) end \
+             local passes = fits or shadow == 1",
+        found by contract::knocking_while_denied_does_not_delay_the_next_token;
+    the_mark_of_token_buckets_moves_on_a_rejection:
+        "a, is_usual = -1, false" =>
+            "if value then value = pack('<I4ddddd', lives[slot], tier[4], now, math.ceil((a - cost) / UTOK) * UTOK, limit[5], y) \
+             values[subject], changed[subject] = value, value end \
+             a, is_usual = -1, false",
+        found by contract::knocking_while_denied_does_not_delay_the_next_token;
     writes_on_a_rejection:
         "if r[1] and empty > forget_at(r[1], r[4]) then" => "if r[1] then r[1], r[7] = now, true elseif false then",
         found by contract::a_denial_changes_nothing_in_any_algorithm;
@@ -56,6 +81,19 @@ planted! {
         found by contract::retry_after_is_true_to_the_microsecond;
     a_wait_for_what_never_fits:
         "return NEVER, 0, remaining, at, a, LEVEL" => "return LATER, at + 1000000, remaining, at, a, LEVEL",
+        found by contract::a_cost_that_can_never_fit_says_so;
+    waits_are_cut_to_whole_seconds:
+        "local fit, time = fits[i], times[i]" =>
+            "local fit, time = fits[i], times[i] if fit == LATER then time = time - (time - now) % UTOK end",
+        found by contract::retry_after_is_true_to_the_microsecond;
+    whoever_comes_first_may_take_more_than_there_is:
+        "if cost == 0 then fits[i] = NOW end" => "if cost == 0 or not rs[i][1] then fits[i] = NOW end",
+        found by contract::a_cost_that_can_never_fit_says_so;
+    a_single_caller_who_comes_first_may_take_more_than_there_is:
+        "cost == 0 or a <= room + part" => "cost == 0 or not value or a <= room + part",
+        found by contract::a_cost_that_can_never_fit_says_so;
+    whoever_comes_first_to_token_buckets_may_take_more_than_there_is:
+        "elseif a > limit[3] + part then" => "elseif value and a > limit[3] + part then",
         found by contract::a_cost_that_can_never_fit_says_so;
     refunds_what_others_used:
         "a = max(a - max(cost * UTOK - gone, 0), 0)" => "a = max(a - cost * UTOK, 0)",
@@ -114,6 +152,12 @@ planted! {
     expires_before_it_is_full:
         "local left = (latest > now and latest - now or 0) / 500" => "local left = 0",
         found by nothing_expires_before_it_is_full;
+    an_expiry_of_the_burst_by_nothing:
+        "RATED - x, y / x * 17 / 16 }" => "RATED - x, 17 / 16 / math.floor(x / y) }",
+        found by nothing_expires_before_it_is_full;
+    an_expiry_of_a_single_callers_burst_by_nothing:
+        "mark, life = RATED - x, y / x * 17 / 16" => "mark, life = RATED - x, 17 / 16 / math.floor(x / y)",
+        found by nothing_expires_before_it_is_full;
     keeps_an_expiry_that_is_too_short:
         "if latest > head * UTOK then head, lefts[subject]" => "if false then head, lefts[subject]",
         found by nothing_expires_before_it_is_full;
@@ -132,6 +176,40 @@ planted! {
     looking_makes_keys:
         "local value, said = call('GET', KEYS[1])" => "call('APPEND', KEYS[1], '') local value, said = call('GET', KEYS[1])",
         found by over_redis::changes_nothing;
+}
+
+habits! {
+    reads_in_one_call_and_writes_in_another: WritesInAnotherCall,
+        found by contract::many_at_once_take_exactly_what_is_there;
+    two_subjects_in_one_bucket: JoinsNames,
+        found by contract::different_buckets_do_not_touch_each_other;
+    a_wait_under_a_second_is_none: CutsWaits,
+        found by contract::retry_after_is_true_to_the_microsecond;
+}
+
+/// Only a cluster minds: what is not declared may lie elsewhere.
+#[test]
+fn touches_keys_that_were_not_declared() {
+    let bug = (
+        "local key = KEYS[i]",
+        "local key = string.gsub(KEYS[i], '[{}]', '')",
+    );
+    let hand = clock();
+    let alone = OwnRedis::start_with_bug(Clock::from(&hand), bug);
+    contract::takes_until_nothing_is_left(&alone, &hand);
+    let clustered = Clustered::start();
+    let hand = clock();
+    let store = store_at(
+        &clustered.url(),
+        RedisTls::default(),
+        "well",
+        Clock::from(&hand),
+    );
+    contract::takes_until_nothing_is_left(&store, &hand);
+    let hand = clock();
+    let store = store_with_bug_at(&clustered.url(), Clock::from(&hand), bug);
+    let found = panics(|| contract::takes_until_nothing_is_left(&store, &hand));
+    assert!(found, "nobody noticed {bug:?}");
 }
 
 fn answers_like_memory(store: &OwnRedis, hand: &ManualClock) {

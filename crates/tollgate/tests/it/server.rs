@@ -519,6 +519,11 @@ pub(crate) fn store_at(url: &str, tls: RedisTls, prefix: &str, clock: Clock) -> 
     RedisStore::open(url, config).unwrap()
 }
 
+/// The same with a bug: a place in its scripts, and what is there instead.
+pub(crate) fn store_with_bug_at(url: &str, clock: Clock, bug: (&str, &str)) -> RedisStore {
+    RedisStore::open_with_bug(url, config(clock), bug).unwrap()
+}
+
 impl OwnRedis {
     pub(crate) fn start(clock: Clock) -> Self {
         let server = Server::start();
@@ -528,11 +533,11 @@ impl OwnRedis {
         }
     }
 
-    /// One with a bug: a place in its scripts, and what is there instead.
+    /// One with a bug.
     pub(crate) fn start_with_bug(clock: Clock, bug: (&str, &str)) -> Self {
         let server = Server::start();
         Self {
-            store: RedisStore::open_with_bug(&server.url(), config(clock), bug).unwrap(),
+            store: store_with_bug_at(&server.url(), clock, bug),
             server,
         }
     }

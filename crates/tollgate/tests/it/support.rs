@@ -1,5 +1,7 @@
 //! What the tests share.
 
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
@@ -19,6 +21,26 @@ thread_local! {
 
 pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     RUNTIME.with(|runtime| runtime.block_on(future))
+}
+
+/// Runs all of them side by side: each has begun before one ends, if it has to wait at all.
+pub(crate) fn run_together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    run(std::future::poll_fn(|context| {
+        for (future, output) in futures.iter_mut().zip(&mut outputs) {
+            if output.is_none()
+                && let Poll::Ready(ready) = future.as_mut().poll(context)
+            {
+                *output = Some(ready);
+            }
+        }
+        match outputs.iter().all(Option::is_some) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }));
+    outputs.into_iter().flatten().collect()
 }
 
 pub(crate) fn us(us: u64) -> Duration {
