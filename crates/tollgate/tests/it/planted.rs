@@ -170,11 +170,14 @@ planted! {
     never_expires:
         "call('SET', KEYS[subject], value, 'PX', left)" => "call('SET', KEYS[subject], value)",
         found by everything_expires_when_it_is_full;
+    a_peek_charges:
+        "local charging, blob = ARGV[3] == '1'" => "local charging, blob = true",
+        found by contract::a_peek_takes_nothing;
     looking_keeps_alive:
-        "local value, said = call('GET', KEYS[1])" => "call('PEXPIRE', KEYS[1], 99999999) local value, said = call('GET', KEYS[1])",
+        "local value, said = " => "call('PEXPIRE', KEYS[1], 99999999) local value, said = ",
         found by over_redis::changes_nothing;
     looking_makes_keys:
-        "local value, said = call('GET', KEYS[1])" => "call('APPEND', KEYS[1], '') local value, said = call('GET', KEYS[1])",
+        "local value, said = " => "call('APPEND', KEYS[1], '') local value, said = ",
         found by over_redis::changes_nothing;
 }
 

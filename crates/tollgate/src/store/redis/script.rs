@@ -60,9 +60,13 @@ impl Scripts {
         Self::changed_by(str::to_owned)
     }
 
-    /// The scripts with a bug in them, to see that it is found.
+    /// The scripts with a bug in them, to see that it is found: by a check, and not by the server, so all of them may write.
     pub(super) fn with_bug(from: &str, to: &str) -> Self {
-        Self::changed_by(|code| code.replace(from, to))
+        let mut scripts = Self::changed_by(|code| code.replace(from, to));
+        for script in [&mut scripts.peek, &mut scripts.records] {
+            *script = Script::new("#!lua", std::mem::take(&mut script.plain.code));
+        }
+        scripts
     }
 
     fn changed_by(change: impl Fn(&str) -> String) -> Self {
