@@ -2,8 +2,9 @@
 //!
 //! Each test drives one key from many callers through a fault of a real server, and gives what was admitted to the referee.
 
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
@@ -11,6 +12,7 @@ use tollgate::store::{Charge, RedisClock, RedisConfig, RedisStore, Refund, Store
 use tollgate::{BreakerConfig, Bucket, Clock, Decision, Limit, Limiter, SharedConfig, Source};
 use tollgate_referee::{Bound, Log};
 
+use crate::panics::Witness;
 use crate::proxy::{Proxy, Wire};
 use crate::server::{Clustered, Guarded, Server, Speech, TcpServer, Version, send_signal};
 use crate::support::{clock, limit};
@@ -39,15 +41,30 @@ struct Seen {
     source: Source,
 }
 
-struct Scene {
+/// Where the limiter's tasks run. None of them may panic: its callers would decide without the store, and nobody would hear of it.
+struct Watched {
     runtime: Runtime,
+    /// Behind the runtime, so that it speaks when all of them have ended.
+    _witness: Witness,
+}
+
+impl Deref for Watched {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        &self.runtime
+    }
+}
+
+struct Scene {
+    runtime: Watched,
     limiter: Arc<Limiter>,
     seen: Vec<Seen>,
 }
 
 impl Scene {
     /// A limiter whose store is at this address.
-    fn at(runtime: Runtime, url: &str, deadline: Duration) -> Self {
+    fn at(runtime: Watched, url: &str, deadline: Duration) -> Self {
         let config = RedisConfig {
             deadline,
             ..RedisConfig::default()
@@ -180,12 +197,17 @@ fn the_limit() -> Limit {
     limit(&format!("{PER_SECOND}/s burst {BURST}"))
 }
 
-fn runtime() -> Runtime {
-    Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
+fn runtime() -> Watched {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let threads = format!("fault-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+    let mut builder = Builder::new_multi_thread();
+    Watched {
+        runtime: (builder.worker_threads(2).thread_name(&threads))
+            .enable_all()
+            .build()
+            .unwrap(),
+        _witness: Witness::of(&threads),
+    }
 }
 
 fn by_store(seen: &Seen) -> bool {
