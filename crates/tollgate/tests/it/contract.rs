@@ -12,7 +12,7 @@ use tollgate::{Bucket, Dimension, Limit, ManualClock, Name, Request};
 #[cfg(feature = "tls")]
 use crate::certificates::Authority;
 #[cfg(feature = "redis")]
-use crate::server::{Clustered, Server, Version, store_at};
+use crate::server::{Clustered, Guarded, Server, Version, store_at};
 #[cfg(feature = "tls")]
 use crate::server::{Speech, TcpServer};
 use crate::support::{NOON_US, limit, one_of_each, run, run_together, us};
@@ -88,6 +88,15 @@ fn cluster_keeps_the_whole_contract() {
     let clustered = Clustered::start();
     keeps_the_whole_contract(|name, clock| {
         store_at(&clustered.url(), RedisTls::default(), name, clock)
+    });
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn sentinel_keeps_the_whole_contract() {
+    let guarded = Guarded::start();
+    keeps_the_whole_contract(|name, clock| {
+        store_at(&guarded.url(), RedisTls::default(), name, clock)
     });
 }
 
