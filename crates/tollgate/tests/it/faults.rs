@@ -43,6 +43,19 @@ struct Seen {
     source: Source,
 }
 
+impl Seen {
+    fn new(began: Instant, decision: &Decision) -> Self {
+        let at = decision.at().duration_since(UNIX_EPOCH).unwrap();
+        Self {
+            began,
+            took: began.elapsed(),
+            at_us: u64::try_from(at.as_micros()).unwrap(),
+            allowed: decision.allowed(),
+            source: decision.source(),
+        }
+    }
+}
+
 /// Where the limiter's tasks run. None of them may panic: its callers would decide without the store, and nobody would hear of it.
 struct Watched {
     runtime: Runtime,
@@ -152,14 +165,18 @@ impl Scene {
 
     /// The referee's word: never more than this burst and the rate.
     fn admitted_no_more_than(&self, (burst, count): (u64, u64)) {
-        let admitted = self.seen.iter().filter(|seen| seen.allowed);
-        let log = Log::new(admitted.map(|seen| (seen.at_us, 1)));
-        let excess = log.excess(Bound::Bucket {
+        self.kept_within(Bound::Bucket {
             burst,
             count,
             period_us: 1_000_000,
         });
-        assert_eq!(excess.tokens, 0, "{excess} beyond {burst}");
+    }
+
+    fn kept_within(&self, bound: Bound) {
+        let admitted = self.seen.iter().filter(|seen| seen.allowed);
+        let log = Log::new(admitted.map(|seen| (seen.at_us, 1)));
+        let excess = log.excess(bound);
+        assert_eq!(excess.tokens, 0, "{excess} beyond {bound:?}");
     }
 
     /// Nobody waited much longer than the deadline; how much exactly is for the log, as machines differ.
@@ -179,6 +196,15 @@ impl Scene {
         (self.runtime).block_on(self.limiter.check(key, limit, cost))
     }
 
+    /// A check for the referee's eyes, and who decided it.
+    fn see(&mut self, key: &str, limit: &Limit) -> Source {
+        let began = Instant::now();
+        let seen = Seen::new(began, &self.check(key, limit, 1));
+        let source = seen.source;
+        self.seen.push(seen);
+        source
+    }
+
     fn breaker_opened(&self) -> u64 {
         self.limiter.shared_stats().unwrap().breaker_opened
     }
@@ -190,20 +216,7 @@ async fn call_until(limiter: Arc<Limiter>, is_over: Arc<AtomicBool>) -> Vec<Seen
     while !is_over.load(Ordering::Relaxed) {
         let began = Instant::now();
         let decision = limiter.check("key", &limit, 1).await;
-        seen.push(Seen {
-            began,
-            took: began.elapsed(),
-            at_us: u64::try_from(
-                decision
-                    .at()
-                    .duration_since(UNIX_EPOCH)
-                    .unwrap()
-                    .as_micros(),
-            )
-            .unwrap(),
-            allowed: decision.allowed(),
-            source: decision.source(),
-        });
+        seen.push(Seen::new(began, &decision));
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     seen
@@ -331,13 +344,18 @@ fn readonly_and_another_in_its_place() {
             Server::start_version(version),
             Server::start_version(version),
         );
-        let scene = Scene::before(&before, PATIENT);
-        let source = || scene.check("key", &the_limit(), 1).source();
-        assert_eq!(source(), Source::Store);
+        let mut scene = Scene::before(&before, PATIENT);
+        // Of a key by itself, as what was denied is not asked for.
+        let source = |scene: &Scene| scene.check("another", &the_limit(), 1).source();
+        assert_eq!(source(&scene), Source::Store);
+        scene.go_on_for(Duration::from_millis(300));
         before.tell("REPLICAOF 127.0.0.1 1");
         std::fs::rename(after.socket(), before.socket()).unwrap();
-        assert_eq!(source(), Source::Local);
-        assert_eq!(source(), Source::Store);
+        assert_eq!(source(&scene), Source::Local);
+        assert_eq!(source(&scene), Source::Store);
+        scene.go_on_for(Duration::from_millis(300));
+        // The other one never heard of what was used.
+        scene.admitted_no_more_than((STORE.0 + BURST, STORE.1));
     }
 }
 
@@ -469,23 +487,34 @@ fn cluster_node_gone_without_a_word() {
     let slot = |key: &str| clustered.slot_of(&format!("tollgate:{{key:{key}}}"));
     let owner = clustered.owner_of(slot(hung));
     assert_ne!(owner, clustered.owner_of(slot(well)));
-    let scene = Scene::at(runtime(), &clustered.url(), DEADLINE);
-    let is_answered = |key: &str| {
-        let decision = scene.check(key, &limit("1/s burst 1000"), 1);
-        decision.source() == Source::Store
-    };
+    let mut scene = Scene::at(runtime(), &clustered.url(), DEADLINE);
+    let (few, many) = (limit("1/h burst 10"), limit("1/s burst 1000"));
+    let is_well = |scene: &Scene| scene.check(well, &many, 1).source() == Source::Store;
     let patience = Instant::now() + Duration::from_secs(20);
-    while !(is_answered(hung) && is_answered(well)) {
+    while !(scene.see(hung, &few) == Source::Store && is_well(&scene)) {
         assert!(Instant::now() < patience, "the cluster does not answer");
     }
+    let spend = |scene: &mut Scene| {
+        for _ in 0..20 {
+            scene.see(hung, &few);
+        }
+    };
+    spend(&mut scene);
     send_signal(owner, "-STOP");
     let patience = Instant::now() + Duration::from_secs(30);
-    while !is_answered(hung) {
+    while scene.see(hung, &few) != Source::Store {
         assert!(Instant::now() < patience, "who took over was never asked");
-        assert!(is_answered(well), "one node took another along");
+        assert!(is_well(&scene), "one node took another along");
         let rest = async { tokio::time::sleep(Duration::from_millis(1_300)).await };
         scene.runtime.block_on(rest);
     }
+    spend(&mut scene);
+    // 1.8 times the limit, and what the replica had not heard of.
+    scene.kept_within(Bound::Bucket {
+        burst: 18 + 10,
+        count: 18,
+        period_us: 36_000_000_000,
+    });
     send_signal(owner, "-CONT");
 }
 
