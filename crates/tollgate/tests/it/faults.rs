@@ -10,7 +10,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use tokio::runtime::{Builder, Runtime};
 use tollgate::store::{Charge, RedisClock, RedisConfig, RedisStore, Refund, Store as _};
 use tollgate::{
-    BreakerConfig, Bucket, Clock, Decision, Limit, Limiter, SharedConfig, SharedStats, Source,
+    BreakerConfig, Bucket, Clock, Decision, Dimension, Limit, Limiter, Name, Request, Rule,
+    SharedConfig, SharedStats, Source,
 };
 use tollgate_referee::{Bound, Log};
 
@@ -41,6 +42,8 @@ struct Seen {
     at_us: u64,
     allowed: bool,
     source: Source,
+    /// Whether it met the log that is judged by itself.
+    is_logged: bool,
 }
 
 impl Seen {
@@ -52,6 +55,7 @@ impl Seen {
             at_us: u64::try_from(at.as_micros()).unwrap(),
             allowed: decision.allowed(),
             source: decision.source(),
+            is_logged: false,
         }
     }
 }
@@ -74,7 +78,17 @@ impl Deref for Watched {
 struct Scene {
     runtime: Watched,
     limiter: Arc<Limiter>,
+    load: Load,
     seen: Vec<Seen>,
+}
+
+/// What callers ask for.
+#[derive(Clone, Copy)]
+enum Load {
+    /// All of one key.
+    OneKey,
+    /// Of one client, whose buckets lie under several keys of one slot, new ones again and again.
+    OneSlot,
 }
 
 impl Scene {
@@ -95,6 +109,7 @@ impl Scene {
         Self {
             runtime,
             limiter: Arc::new(Limiter::over(store, config)),
+            load: Load::OneKey,
             seen: Vec::new(),
         }
     }
@@ -110,7 +125,7 @@ impl Scene {
         let callers: Vec<_> = (0..CALLERS)
             .map(|_| {
                 let (limiter, is_over) = (Arc::clone(&self.limiter), Arc::clone(&is_over));
-                self.runtime.spawn(call_until(limiter, is_over))
+                self.runtime.spawn(call_until(limiter, self.load, is_over))
             })
             .collect();
         self.runtime.block_on(async {
@@ -210,13 +225,19 @@ impl Scene {
     }
 }
 
-async fn call_until(limiter: Arc<Limiter>, is_over: Arc<AtomicBool>) -> Vec<Seen> {
+async fn call_until(limiter: Arc<Limiter>, load: Load, is_over: Arc<AtomicBool>) -> Vec<Seen> {
     let limit = the_limit();
     let mut seen = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         let began = Instant::now();
-        let decision = limiter.check("key", &limit, 1).await;
-        seen.push(Seen::new(began, &decision));
+        let (decision, is_logged) = match load {
+            Load::OneKey => (limiter.check("key", &limit, 1).await, false),
+            Load::OneSlot => ask_for_one_slot(&limiter).await,
+        };
+        seen.push(Seen {
+            is_logged,
+            ..Seen::new(began, &decision)
+        });
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     seen
@@ -551,6 +572,67 @@ fn live_resharding_under_load() {
     assert!(scene.seen.iter().all(by_store));
     scene.admitted_no_more_than(STORE);
     scene.nobody_waited();
+}
+
+/// All of a client lies in one slot, and each session under a key of its own; logs have another one for their entries.
+fn rules_of_one_slot() -> [Rule; 3] {
+    let rule = |id, limit| Rule::new(id, limit).unwrap();
+    let session = [Dimension::Client, Dimension::Attribute(session())];
+    [
+        rule("client", the_limit()).per([Dimension::Client]),
+        rule("session", limit("1/m burst 1000")).per(session),
+        // Only for some.
+        rule("log", limit("50 per 1s sliding_log"))
+            .per(session)
+            .plan("log"),
+    ]
+}
+
+fn session() -> Name {
+    Name::new("session").unwrap()
+}
+
+/// A request of a session that was there before, or of a new one, every third with a log; and whether it met the old session's log.
+async fn ask_for_one_slot(limiter: &Limiter) -> (Decision, bool) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let n = COUNT.fetch_add(1, Ordering::Relaxed);
+    let (is_new, is_logged, new) = (n.is_multiple_of(10), n.is_multiple_of(3), n.to_string());
+    let mut request = Request::new()
+        .client("client")
+        .attribute(session(), if is_new { &new } else { "old" });
+    if is_logged {
+        request = request.plan("log");
+    }
+    (limiter.decide(&request).await, is_logged && !is_new)
+}
+
+/// Some keys of a call have moved and others have not, or are nowhere yet: then no node can answer it (TRYAGAIN), and as long as this
+/// lasts the limiter may go on without the store.
+#[test]
+fn live_resharding_of_keys_that_lie_together() {
+    let clustered = Clustered::start();
+    let slot = clustered.slot_of("tollgate:{client:client}");
+    let mut scene = Scene::at(runtime(), &clustered.url(), DEADLINE);
+    let limiter = Arc::into_inner(scene.limiter).unwrap();
+    scene.limiter = Arc::new(limiter.with_rules(rules_of_one_slot()).unwrap());
+    scene.load = Load::OneSlot;
+    scene.go_on_until_the_store_is_back();
+    for _ in 0..2 {
+        clustered.move_slot(slot, || {
+            scene.go_on_for(Duration::from_millis(300));
+        });
+        scene.go_on_until_the_store_is_back();
+    }
+    assert!(clustered.said("TRYAGAIN") > 0, "that was no test");
+    let mut seen = scene.go_on_for(Duration::from_millis(300)).iter();
+    assert!(seen.any(|seen| seen.is_logged && seen.source == Source::Store));
+    scene.admitted_no_more_than(STORE_AND_LOCAL);
+    scene.nobody_waited();
+    scene.seen.retain(|seen| seen.is_logged);
+    scene.kept_within(Bound::AnyWindow {
+        limit: 50 * 18 / 10,
+        window_us: 1_000_000,
+    });
 }
 
 #[test]

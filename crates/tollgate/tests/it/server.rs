@@ -241,7 +241,7 @@ impl Clustered {
         tell(to, format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}"));
         tell(from, format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}"));
         between();
-        let keys: Vec<String> = from.ask(&format!("CLUSTER GETKEYSINSLOT {slot} 100"));
+        let keys: Vec<String> = from.ask(&format!("CLUSTER GETKEYSINSLOT {slot} 10000"));
         for key in keys {
             tell(from, format!("MIGRATE 127.0.0.1 {} {key} 0 1000", to.port));
         }
@@ -259,6 +259,16 @@ impl Clustered {
     pub(crate) fn was_written(&self) -> bool {
         let called = |node: &TcpServer| node.ask::<String>("INFO commandstats");
         (self.nodes.iter()).any(|node| called(node).contains("cmdstat_set:"))
+    }
+
+    /// How often nodes answered with this error.
+    pub(crate) fn said(&self, error: &str) -> u64 {
+        let count = |node: &TcpServer| {
+            let errors: String = node.ask("INFO errorstats");
+            let (_, count) = errors.split_once(&format!("errorstat_{error}:count="))?;
+            count.lines().next()?.parse::<u64>().ok()
+        };
+        self.nodes.iter().filter_map(count).sum()
     }
 
     /// Runs a command on every node.
