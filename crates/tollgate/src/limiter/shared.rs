@@ -349,6 +349,8 @@ impl Asking<'_> {
     fn hear<T>(self, answer: &Result<T, RedisError>) {
         let change = match answer {
             Ok(_) => self.0.succeeded(),
+            // A slot is on the move: the store is well, and so are all other slots.
+            Err(error) if error.is_of_several_keys() => return,
             Err(_) => self.0.failed(Instant::now()),
         };
         // Everything is said.

@@ -171,7 +171,7 @@ planted! {
         "call('SET', KEYS[subject], value, 'PX', left)" => "call('SET', KEYS[subject], value)",
         found by everything_expires_when_it_is_full;
     a_peek_charges:
-        "local charging, blob = ARGV[3] == '1'" => "local charging, blob = true",
+        "local charging, blob = ARGV[1] == '1'" => "local charging, blob = true",
         found by contract::a_peek_takes_nothing;
     looking_keeps_alive:
         "local value, said = " => "call('PEXPIRE', KEYS[1], 99999999) local value, said = ",

@@ -3,12 +3,16 @@
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use redis::Commands as _;
 use tokio::runtime::Builder;
-use tollgate::store::{Charge, RedisClock, RedisConfig, RedisStore, Refund, Store as _};
-use tollgate::{Bucket, Clock, Dimension, ManualClock, Name, Request};
+use tollgate::store::{
+    Charge, RedisClock, RedisConfig, RedisError, RedisStore, Refund, Store as _, Taken,
+};
+use tollgate::{Bucket, Clock, Dimension, Limit, ManualClock, Name, Request};
 
+use crate::contract::key_charge;
 use crate::server::Server;
-use crate::support::{limit, run};
+use crate::support::{limit, run, run_together};
 
 fn open(server: &Server, clock: RedisClock) -> RedisStore {
     let config = RedisConfig {
@@ -120,4 +124,107 @@ fn who_stopped_waiting_for_a_connection_is_not_sent() {
         }
     };
     assert_eq!(seen.outcomes[0].remaining, 10);
+}
+
+/// What may lie under a key of ours that somebody else wrote to: a list if it is `None`, else these bytes.
+fn foreign_values(ours: &[u8]) -> Vec<(&'static str, Option<Vec<u8>>)> {
+    // The same record with other numbers for when it was true and what is used.
+    let with = |at: f64, used: f64| {
+        let numbers = [at.to_le_bytes(), used.to_le_bytes()].concat();
+        Some([&ours[..12], &numbers, &ours[28..]].concat())
+    };
+    vec![
+        ("a list", None),
+        ("nothing", Some(Vec::new())),
+        ("three bytes", Some(b"abc".to_vec())),
+        ("noise", Some(vec![0xff; 44])),
+        ("half of a record", Some(ours[..24].to_vec())),
+        ("a time that is none", with(f64::NAN, 1.0)),
+        ("an amount that is none", with(1.0, f64::NAN)),
+        ("numbers without end", with(f64::INFINITY, f64::INFINITY)),
+        ("negative numbers", with(-1.5, -1.5)),
+    ]
+}
+
+fn put(connection: &mut redis::Connection, key: &str, value: Option<Vec<u8>>) {
+    connection.del::<_, ()>(key).unwrap();
+    match value {
+        None => connection.lpush::<_, _, ()>(key, "abc"),
+        Some(value) => connection.set(key, value),
+    }
+    .unwrap();
+}
+
+/// All but the second.
+fn others_are_well(keys: &[String; 4], answers: Vec<Result<Taken, RedisError>>) {
+    for (key, answer) in keys.iter().zip(answers) {
+        let is_well = answer.as_ref().is_ok_and(|taken| taken.admitted);
+        assert!(is_well || *key == keys[1], "{key}: {answer:?}");
+    }
+}
+
+/// Everybody else is decided as ever, also in the same call. Whose key it is may be decided or hear an error, and a reset helps.
+#[test]
+fn what_somebody_else_wrote_stands_in_nobody_elses_way() {
+    let server = Server::start();
+    let store = open(&server, RedisClock::Server);
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    // One token bucket, several of them, and others: each is another script.
+    for texts in [
+        &["1/h burst 10"][..],
+        &["1/h burst 10", "1/h burst 10"],
+        &["10 per 1h fixed_window"],
+        &["10 per 1h sliding_log"],
+    ] {
+        let limits: Vec<Limit> = texts.iter().map(|text| limit(text)).collect();
+        let sample = [key_charge(texts[0], &limits[0], 1)];
+        run(store.take(&sample)).unwrap();
+        let sample = store.key(&sample[0].bucket);
+        let ours: Vec<u8> = connection.get(sample).unwrap();
+        for (what, value) in foreign_values(&ours) {
+            let name = |who: &str| format!("{who}: {what}, {texts:?}");
+            let keys = ["a", "foreign", "b", "c"].map(name);
+            let beside = name("beside");
+            let requests = keys.each_ref().map(|key| -> Vec<Charge<'_>> {
+                let tiers = [key, &beside].into_iter().zip(&limits);
+                tiers
+                    .map(|(key, limit)| key_charge(key, limit, 1))
+                    .collect()
+            });
+            let foreign = requests[1][0].bucket;
+            let key = store.key(&foreign);
+            put(&mut connection, &key, value);
+            let looks = run_together(requests.iter().map(|charges| store.peek(charges)));
+            let takes = run_together(requests.iter().map(|charges| store.take(charges)));
+            others_are_well(&keys, looks);
+            others_are_well(&keys, takes);
+            run(store.reset(&[foreign])).unwrap_or_else(|e| panic!("{}: {e}", keys[1]));
+            let taken = run(store.take(&requests[1])).unwrap();
+            assert_eq!(taken.outcomes[0].remaining, 9, "{}", keys[1]);
+        }
+    }
+}
+
+/// The same for the entries of a log, which lie under a key of their own.
+#[test]
+fn what_somebody_else_wrote_into_a_log_stands_in_nobody_elses_way() {
+    let server = Server::start();
+    let store = open(&server, RedisClock::Server);
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    let limit = limit("10 per 1h sliding_log");
+    for (what, value) in foreign_values(&[0; 48]) {
+        let keys = ["a", "foreign", "b", "c"].map(|who| format!("{who}: {what}"));
+        let requests = keys.each_ref().map(|key| [key_charge(key, &limit, 1)]);
+        run(store.take(&requests[1])).unwrap();
+        let log: Vec<String> = connection.keys("*foreign*:log:*").unwrap();
+        put(&mut connection, &log[0], value);
+        let takes = run_together(requests.iter().map(|charges| store.take(charges)));
+        others_are_well(&keys, takes);
+        run(store.reset(&[requests[1][0].bucket])).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let taken = run(store.take(&requests[1])).unwrap();
+        assert_eq!(taken.outcomes[0].remaining, 9, "{what}");
+        run(store.reset(&[requests[1][0].bucket])).unwrap();
+    }
 }

@@ -110,8 +110,8 @@ end
 local function open_log(key, at, a, b)
   local log = { key = key, last = at, used = a, count = 0, base = 0, exists = false }
   if b == LOG then
-    local length = call('STRLEN', key)
-    if length >= 2 * ENTRY then
+    local length = of_string('STRLEN', key)
+    if length and length >= 2 * ENTRY and length % ENTRY == 0 then
       log.exists = true
       log.count = length / ENTRY - 1
       log.base = unpack_('<d', call('GETRANGE', key, 0, 7))

@@ -79,7 +79,7 @@ fn said_in_script(text: &str) -> Option<(&str, &str)> {
 
 impl RedisError {
     /// Whether it was refused because its keys do not lie together at the moment: fewer would be served.
-    pub(super) fn is_of_several_keys(&self) -> bool {
+    pub(crate) fn is_of_several_keys(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if &**code == "TRYAGAIN")
     }
 

@@ -179,7 +179,7 @@ impl Flights {
             Ok(taken) => {
                 for (one, taken) in crew.into_iter().zip(taken) {
                     // Whoever has gone does not hear it.
-                    let _ = one.answer.send(Ok(taken));
+                    let _ = one.answer.send(taken.ok_or(RedisError::Garbage));
                 }
             }
             Err(error) => {
@@ -199,7 +199,12 @@ impl Flights {
         }
     }
 
-    async fn fly_once(&self, crew: &[Waiting], until: Instant) -> Result<Vec<Taken>, RedisError> {
+    /// What each was told; nothing, if that makes no sense.
+    async fn fly_once(
+        &self,
+        crew: &[Waiting],
+        until: Instant,
+    ) -> Result<Vec<Option<Taken>>, RedisError> {
         let parcels = || crew.iter().map(|one| &one.parcel);
         let way = crew.first().map_or(Way::Take, |first| first.parcel.way);
         let patient = crew.len() == 1;

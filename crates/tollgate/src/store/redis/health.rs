@@ -133,9 +133,12 @@ mod tests {
         let named: BTreeSet<&str> = NEEDED.split_whitespace().collect();
         let mut needed = BTreeSet::from(["+eval", "+evalsha", "+info"].map(str::to_owned));
         for code in Scripts::new().codes() {
-            for call in code.split("call('").skip(1) {
-                let (command, _) = call.split_once('\'').unwrap();
-                needed.insert(format!("+{}", command.to_lowercase()));
+            // `try` is a name for `pcall`, and `of_string` hands its command on.
+            for calls in ["call('", "try('", "of_string('"] {
+                for call in code.split(calls).skip(1) {
+                    let (command, _) = call.split_once('\'').unwrap();
+                    needed.insert(format!("+{}", command.to_lowercase()));
+                }
             }
         }
         assert_eq!(

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use smallvec::SmallVec;
+
 use super::error::RedisError;
 use super::key::Address;
 use crate::algorithm::Fit;
@@ -176,26 +178,29 @@ pub(super) fn manifest<'a>(
     (keys.keys, blob)
 }
 
-/// What a script answered to these, each read by `read`. `None` if it is no such answer.
+/// What a script answered to these, each read by `read`, which must read as much whatever it makes of it: one bucket that makes no sense says nothing
+/// about the others. `None` if it is no such answer at all.
 pub(super) fn read_replies<'a>(
     reply: &[u8],
     parcels: impl Iterator<Item = &'a Parcel>,
     read: impl Fn(&mut Reader<'_>, &Parcel, u64) -> Option<Taken>,
-) -> Option<Vec<Taken>> {
+) -> Option<Vec<Option<Taken>>> {
     let mut reader = Reader(reply);
     let at_us = reader.number()?;
-    let taken: Option<Vec<Taken>> = parcels
+    let taken = parcels
         .map(|parcel| read(&mut reader, parcel, at_us))
         .collect();
-    taken.filter(|_| reader.is_empty())
+    reader.is_empty().then_some(taken)
 }
 
 /// The answer of `take.lua` to one.
 pub(super) fn read_reply(reader: &mut Reader<'_>, parcel: &Parcel, at_us: u64) -> Option<Taken> {
     let admitted = reader.byte()? == 1;
-    let outcomes: Option<_> = (parcel.charges.iter())
+    // All are read, so that the next answer begins where it does.
+    let outcomes: SmallVec<[Option<Outcome>; 4]> = (parcel.charges.iter())
         .map(|_| reader.outcome(at_us))
         .collect();
+    let outcomes: Option<_> = outcomes.into_iter().collect();
     Some(Taken {
         admitted,
         at_us,
@@ -232,7 +237,8 @@ impl Reader<'_> {
 
     fn outcome(&mut self, at_us: u64) -> Option<Outcome> {
         let (fit, charged) = (self.byte()?, self.byte()? == 1);
-        let time_us = self.number()?;
+        let [time_us, remaining, full_at_us] = [self.number(), self.number(), self.number()];
+        let time_us = time_us?;
         Some(Outcome {
             fit: match fit {
                 0 => Fit::Now,
@@ -243,8 +249,8 @@ impl Reader<'_> {
                 3 => Fit::Never,
                 _ => return None,
             },
-            remaining: self.number()?,
-            full_at_us: self.number()?,
+            remaining: remaining?,
+            full_at_us: full_at_us?,
             at_us,
             charged,
             shared: false,

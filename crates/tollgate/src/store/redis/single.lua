@@ -27,8 +27,8 @@ for i = 1, count do
   local key = KEYS[i]
   local value = try('GET', key)
   if value and #value ~= 44 and (#value < 44 or #value % 40 ~= 4) then
-    -- What nobody here wrote counts as nothing, and is written over; if it is no string, that is said by an error.
-    if value.err and sub(value.err, 1, 9) ~= 'WRONGTYPE' then return value end
+    -- What nobody here wrote counts as nothing, and is written over; if it is no string, that is said by an error. Others end the call.
+    if value.err and sub(value.err, 1, 9) ~= 'WRONGTYPE' then call('GET', key) end
     value = false
   end
   local is_usual, head, at, a, found = true, 0, 0, 0, NOTHING

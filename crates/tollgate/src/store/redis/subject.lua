@@ -6,15 +6,22 @@
 local find, sub = string.find, string.sub
 
 local HEAD, RECORD, EMPTY = 4, 40, '\0\0\0\0'
+local EXACT = 9007199254740992
 -- What is past is kept for so long, so that a clock that goes back a little finds it again.
 local GRACE = 10000000
 
--- What lies under a key. What nobody here wrote counts as nothing, and is written over; if it is no string, that is said by an error.
+-- What a command for one string says; nothing, if there is none under its key but something that nobody here wrote.
+local function of_string(command, key)
+  local said = redis.pcall(command, key)
+  if type(said) ~= 'table' then return said end
+  if sub(said.err, 1, 9) == 'WRONGTYPE' then return false end
+  return call(command, key)
+end
+
+-- What lies under a subject's key. What cannot be ours counts as nothing, and is written over.
 local function value_of(key)
-  local value = redis.pcall('GET', key) or EMPTY
-  if #value % RECORD == HEAD then return value end
-  if value.err and sub(value.err, 1, 9) ~= 'WRONGTYPE' then error(value.err, 0) end
-  return EMPTY
+  local value = of_string('GET', key)
+  return value and #value % RECORD == HEAD and value or EMPTY
 end
 
 -- Where a record begins, or nil.
@@ -33,9 +40,10 @@ local function record_at(value, place)
   return at, a, b, e
 end
 
--- Whether a record still says something.
+-- Whether a record still says something. What is beyond exact numbers, or none, is not ours.
 local function is_live(at, a, b, e)
-  return not (a == 0 and b == LEVEL) and (e > now or forget_at(at, e) > now)
+  return at >= 0 and at < EXACT and a >= 0 and a < EXACT
+    and not (a == 0 and b == LEVEL) and (e > now or forget_at(at, e) > now)
 end
 
 -- By number of the key: the value, and the records that were asked for, the last one first. Lists rather than tables with names, as

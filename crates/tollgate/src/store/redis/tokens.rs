@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
+use smallvec::SmallVec;
+
 use super::parcel::{Keys, MOST_SUBJECTS, Parcel, Reader, double, figures};
 use crate::algorithm::{Level, State};
 use crate::store::{Outcome, Taken};
@@ -100,11 +102,14 @@ pub(super) fn read_reply(reader: &mut Reader<'_>, parcel: &Parcel, at_us: u64) -
         at_us,
         outcomes: smallvec::smallvec![Outcome::NONE; parcel.charges.len()],
     };
+    // All are read, so that the next answer begins where it does.
+    let mut level = || (reader.number(), reader.number());
+    let levels: SmallVec<[_; 4]> = parcel.charges.iter().map(|_| level()).collect();
     let mut passes = true;
-    for charge in &parcel.charges {
+    for (charge, (level_at_us, used_utok)) in parcel.charges.iter().zip(levels) {
         let mut state = State::Level(Level {
-            at_us: reader.number()?,
-            used_utok: reader.number()?,
+            at_us: level_at_us?,
+            used_utok: used_utok?,
         });
         let look = (charge.limit).take(&mut state, at_us, charge.cost, admitted);
         passes &= charge.shadow || look.fit.admits();
