@@ -25,6 +25,17 @@ pub enum Dimension {
     Key,
 }
 
+impl Dimension {
+    /// Whether its values are callers, rather than what many callers have in common. Nobody but whoever writes rules knows what an attribute
+    /// stands for, and who says one means it.
+    pub(crate) fn is_caller(self) -> bool {
+        match self {
+            Self::Client | Self::Ip | Self::Attribute(_) | Self::Key => true,
+            Self::Route | Self::Method | Self::Plan => false,
+        }
+    }
+}
+
 impl fmt::Display for Dimension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -10,6 +10,7 @@ mod inspection;
 #[cfg(feature = "redis")]
 mod instances;
 mod local;
+mod reset;
 #[cfg(feature = "redis")]
 mod shared;
 mod together;
@@ -292,7 +293,26 @@ impl Limiter {
         match &self.home {
             Home::Here(local) => Ok(local.inspect(request)),
             #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.inspect(request).await.map_err(StoreError::new),
+            Home::Shared(shared) => {
+                let rules = shared.rules().load_full();
+                (shared.inspect(&rules, request).await).map_err(StoreError::new)
+            }
+        }
+    }
+
+    /// [Inspects](Self::inspect) by these rules in place of its own: for who keeps rules together with something else that belongs to them.
+    ///
+    /// # Errors
+    /// When the store cannot be reached.
+    pub async fn inspect_by(
+        &self,
+        rules: &RuleSet,
+        request: &Request<'_>,
+    ) -> Result<Vec<Usage>, StoreError> {
+        match &self.home {
+            Home::Here(local) => Ok(local.inspect_by(rules, request)),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => (shared.inspect(rules, request).await).map_err(StoreError::new),
         }
     }
 
@@ -337,19 +357,66 @@ impl Limiter {
         }
     }
 
-    /// Forgets what was used in all buckets this request meets, those it shares with others included.
+    /// Forgets what was used by the callers whom the request names by client, address or attribute, and says what that was, as
+    /// [`inspect`](Self::inspect) would have. Nothing is searched for.
+    ///
+    /// - Over a shared store: everything of theirs, on all routes, and what rules counted that are not there any more; as with
+    ///   `inspect`, what is counted by a client, an address or an attribute *behind* them only if the request names that as well. Denials that this
+    ///   process remembers are forgotten too, and what it counts by itself while the store fails, of the buckets that the request names. Other processes
+    ///   keep to denials that they remember.
+    /// - In memory: the buckets that the request meets and that count for one of them, and those of other rules that count by nothing but what the request
+    ///   says. Keys are known by their fingerprints only, so what was used on routes that the request does not name stays.
+    ///
+    /// What callers share with others, such as a bucket for everybody or one for a route, stays. A request that names no caller means just that: the
+    /// buckets it meets that are for everybody, or for its route, its method or its plan, over a shared store with all that these used. One that
+    /// says nothing at all means every bucket for everybody.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::{Dimension, Limiter, Request, Rule};
+    ///
+    /// let limiter = Limiter::in_memory().with_rules([
+    ///     Rule::new("client", "10/h burst 50".parse()?)?.per([Dimension::Client]),
+    ///     Rule::new("everyone", "100/h".parse()?)?,
+    /// ])?;
+    /// let request = Request::new().client("merchant_123");
+    /// limiter.decide(&request.clone().cost(20)).await;
+    /// let forgotten = limiter.reset(&request).await?;
+    /// assert_eq!((forgotten.len(), forgotten[0].used()), (1, Some(20)));
+    /// assert_eq!(limiter.peek(&request).await.tiers()[1].remaining(), 80, "everyone's is still used");
+    /// # Ok(())
+    /// # }
+    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// # assert!(matches!(std::pin::pin!(example()).poll(&mut context), std::task::Poll::Ready(Ok(()))));
+    /// ```
     ///
     /// # Errors
-    /// When the store cannot be reached: then nothing may have been forgotten.
-    pub async fn reset(&self, request: &Request<'_>) -> Result<(), StoreError> {
+    /// When the store cannot be reached: then only a part may have been forgotten, or nothing. It is asked also while the breaker is open.
+    pub async fn reset(&self, request: &Request<'_>) -> Result<Vec<Usage>, StoreError> {
         match &self.home {
-            Home::Here(local) => local.reset(request),
+            Home::Here(local) => Ok(local.reset(request)),
             #[cfg(feature = "redis")]
             Home::Shared(shared) => {
-                shared.reset(request).await.map_err(StoreError::new)?;
+                let rules = shared.rules().load_full();
+                (shared.reset(&rules, request).await).map_err(StoreError::new)
             }
         }
-        Ok(())
+    }
+
+    /// [Resets](Self::reset) by these rules in place of its own: for who keeps rules together with something else that belongs to them.
+    ///
+    /// # Errors
+    /// When the store cannot be reached: then only a part may have been forgotten, or nothing.
+    pub async fn reset_by(
+        &self,
+        rules: &RuleSet,
+        request: &Request<'_>,
+    ) -> Result<Vec<Usage>, StoreError> {
+        match &self.home {
+            Home::Here(local) => Ok(local.reset_by(rules, request)),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => (shared.reset(rules, request).await).map_err(StoreError::new),
+        }
     }
 
     /// Forgets what was used of a key.

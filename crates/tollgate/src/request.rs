@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use crate::bucket::Dimension;
-#[cfg(feature = "redis")]
-use crate::bucket::Part;
+use crate::bucket::{Dimension, Part};
 use crate::name::Name;
 use crate::path::Path;
 
@@ -194,8 +192,18 @@ impl<'a> Request<'a> {
         self.plan
     }
 
+    /// Whether it names a caller: a client, an address or an attribute. A route, a method or a plan is what many have in common.
+    #[must_use]
+    pub fn names_somebody(&self) -> bool {
+        self.parts().any(|part| part.dimension.is_caller())
+    }
+
+    /// Whether it is about nothing in particular.
+    pub(crate) fn says_nothing(&self) -> bool {
+        self.parts().next().is_none() && self.host.is_none() && self.path.is_none()
+    }
+
     /// All it says of itself, each once.
-    #[cfg(feature = "redis")]
     pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
         use Dimension::{Attribute, Client, Ip, Method, Plan, Route};
         let attributes = self.attributes.iter().enumerate();

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::bucket::Dimension;
 use crate::decision::Tier;
 use crate::limit::Limit;
 use crate::name::Name;
@@ -14,6 +15,7 @@ use crate::name::Name;
 pub struct Usage {
     rule: Option<Name>,
     bucket: WhichBucket,
+    subject: Option<Dimension>,
     /// What its rule says of it, if it is known which rule that is.
     tier: Option<Tier>,
     reset_after: Duration,
@@ -39,10 +41,11 @@ impl fmt::Display for WhichBucket {
 }
 
 impl Usage {
-    pub(crate) fn of_tier(bucket: WhichBucket, tier: Tier) -> Self {
+    pub(crate) fn of_tier(bucket: WhichBucket, subject: Option<Dimension>, tier: Tier) -> Self {
         Self {
             rule: Some(tier.rule()),
             bucket,
+            subject,
             reset_after: tier.reset_after(),
             tier: Some(tier),
         }
@@ -50,10 +53,16 @@ impl Usage {
 
     /// Of a bucket whose figures nobody here can say.
     #[cfg(feature = "redis")]
-    pub(crate) fn of_stranger(rule: Option<Name>, id: u32, reset_after: Duration) -> Self {
+    pub(crate) fn of_stranger(
+        rule: Option<Name>,
+        id: u32,
+        subject: Option<Dimension>,
+        reset_after: Duration,
+    ) -> Self {
         Self {
             rule,
             bucket: WhichBucket::Other(id),
+            subject,
             tier: None,
             reset_after,
         }
@@ -74,6 +83,12 @@ impl Usage {
     #[must_use]
     pub fn bucket(&self) -> WhichBucket {
         self.bucket
+    }
+
+    /// Whose it is, as what the rule counts by first: the client's, the route's. `None` if it is everybody's.
+    #[must_use]
+    pub fn subject(&self) -> Option<Dimension> {
+        self.subject
     }
 
     /// What the rule allows. `None`, as [`used`](Self::used) and [`remaining`](Self::remaining), if the rule is not known, or which

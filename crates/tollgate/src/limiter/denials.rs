@@ -133,7 +133,8 @@ impl Denials {
         self.shard(key).lock().forget(key);
     }
 
-    /// Forgets everything, as other rules may be in force from now on; also what was asked before and is not noted yet.
+    /// Forgets everything, as other rules may be in force from now on, or it is not known which buckets were given something back; also what was
+    /// asked before and is not noted yet.
     pub(super) fn forget_all(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock();

@@ -11,13 +11,14 @@ use crate::usage::{Usage, WhichBucket};
 
 #[cfg(feature = "redis")]
 use {
+    crate::bucket::{Dimension, Part},
+    crate::name::Name,
     crate::rule::Family,
     crate::store::{Address, Record, RedisError, RedisStore},
     std::time::Duration,
 };
 
 /// In one look; no more fit into a request to the store.
-#[cfg(feature = "redis")]
 const MOST_AT_ONCE: usize = 255;
 
 /// The rules that count for somebody whom the request names, or for everybody.
@@ -46,17 +47,35 @@ pub(super) fn inspect_memory(
     request: &Request<'_>,
 ) -> Vec<Usage> {
     let met = rules.meet(request);
-    let request = met.request();
-    let (rules, charges): (Vec<&Rule>, Vec<Charge<'_>>) =
-        asked(&met).map(|rule| (rule, look(rule, &met))).unzip();
-    let tier = |charge| Tier::new(charge, Outcome::NONE);
-    let mut tiers: Vec<Tier> = charges.iter().map(tier).collect();
-    store.visit_all(&charges, &mut tiers, false);
-    (rules.into_iter().zip(tiers))
-        .map(|(rule, tier)| (rule, Usage::of_tier(WhichBucket::Asked, tier)))
-        .filter(|(rule, usage)| is_worth_saying(usage, rule, request))
+    let rules: Vec<&Rule> = asked(&met).collect();
+    let usages = look_in_memory(store, &met, &rules);
+    (rules.into_iter().zip(usages))
+        .filter(|(rule, usage)| is_worth_saying(usage, rule, met.request()))
         .map(|(_, usage)| usage)
         .collect()
+}
+
+/// What is used of these rules by the request.
+pub(super) fn look_in_memory(store: &MemoryStore, met: &Met<'_>, rules: &[&Rule]) -> Vec<Usage> {
+    let mut usages = Vec::with_capacity(rules.len());
+    for rules in rules.chunks(MOST_AT_ONCE) {
+        let charges: Vec<Charge<'_>> = rules.iter().map(|rule| look(rule, met)).collect();
+        let tier = |charge| Tier::new(charge, Outcome::NONE);
+        let mut tiers: Vec<Tier> = charges.iter().map(tier).collect();
+        store.visit_all(&charges, &mut tiers, false);
+        usages.extend((rules.iter().zip(tiers)).map(|(rule, tier)| {
+            let subject = rule.dimensions().first().copied();
+            Usage::of_tier(WhichBucket::Asked, subject, tier)
+        }));
+    }
+    usages
+}
+
+/// What was found in a store that is shared.
+#[cfg(feature = "redis")]
+pub(super) struct Found<'a> {
+    sights: Vec<Sight<'a>>,
+    strangers: Vec<Stranger>,
 }
 
 /// A bucket in the store, and the rule to look at it by.
@@ -65,6 +84,17 @@ struct Sight<'a> {
     rule: &'a Rule,
     address: Address,
     bucket: WhichBucket,
+    /// Under whom it was found.
+    subject: Option<Dimension>,
+}
+
+/// A bucket in the store whose figures nobody can say.
+#[cfg(feature = "redis")]
+struct Stranger {
+    /// If it is one of ours: then it is not known by which plan it counts.
+    rule: Option<Name>,
+    record: Record,
+    subject: Option<Dimension>,
 }
 
 /// What is kept in a store that is shared.
@@ -75,60 +105,111 @@ pub(super) async fn inspect_store(
     request: &Request<'_>,
 ) -> Result<Vec<Usage>, RedisError> {
     let met = rules.meet(request);
-    let request = met.request();
-    let mut sights: Vec<Sight<'_>> = asked(&met)
-        .map(|rule| Sight {
+    let mut found = Found::asked(asked(&met), store, met.request());
+    let everybody = None;
+    for subject in met.request().parts().map(Some).chain([everybody]) {
+        found.add_all_of(subject, store, rules, &met).await?;
+    }
+    found.look(store, &met).await
+}
+
+#[cfg(feature = "redis")]
+impl<'a> Found<'a> {
+    /// The buckets of these rules, be they used or not.
+    pub(super) fn asked(
+        rules: impl Iterator<Item = &'a Rule>,
+        store: &RedisStore,
+        request: &Request<'_>,
+    ) -> Self {
+        let sight = |rule: &'a Rule| Sight {
             rule,
             address: store.address(&rule.bucket(request)),
             bucket: WhichBucket::Asked,
-        })
-        .collect();
-    let mut strangers = Vec::new();
-    let subjects = request.parts().map(Some).chain([None]);
-    for subject in subjects {
-        for record in store.records(subject).await? {
-            if sights.iter().any(|sight| sight.address == record.address) {
+            subject: rule.dimensions().first().copied(),
+        };
+        Self {
+            sights: rules.map(sight).collect(),
+            strangers: Vec::new(),
+        }
+    }
+
+    /// Whatever else lies under a subject; under everybody, if it is nobody.
+    pub(super) async fn add_all_of(
+        &mut self,
+        subject: Option<Part<'_>>,
+        store: &RedisStore,
+        rules: &'a RuleSet,
+        met: &Met<'_>,
+    ) -> Result<(), RedisError> {
+        let records = store.records(subject).await?;
+        let subject = subject.map(|part| part.dimension);
+        for record in records {
+            let mut known = self.sights.iter();
+            if known.any(|sight| sight.address == record.address) {
                 continue;
             }
             let mut families = rules.families().iter();
             let family = families.find(|family| record.address.is_of(family.id()));
-            match family.and_then(|family| rule_of(&record, family, store, request)) {
-                Some(rule) => sights.push(Sight {
+            match family.and_then(|family| rule_of(&record, family, store, met.request())) {
+                Some(rule) => self.sights.push(Sight {
                     rule,
                     bucket: WhichBucket::Other(record.address.short_id()),
                     address: record.address,
+                    subject,
                 }),
-                None => strangers.push((family.map(Family::id), record)),
+                None => self.strangers.push(Stranger {
+                    rule: family.map(Family::id),
+                    record,
+                    subject,
+                }),
             }
         }
+        Ok(())
     }
-    let mut usages = Vec::with_capacity(sights.len() + strangers.len());
-    let mut now_us = 0;
-    if sights.is_empty() {
-        // Only to hear the time.
-        now_us = store.look(&[], Vec::new()).await?.at_us;
-    }
-    for sights in sights.chunks(MOST_AT_ONCE) {
-        // Where to look is said by the address; the charge says how.
-        let charges: Vec<Charge<'_>> = (sights.iter())
-            .map(|sight| look(sight.rule, &met))
-            .collect();
-        let addresses = sights.iter().map(|sight| sight.address.clone()).collect();
-        let taken = store.look(&charges, addresses).await?;
-        now_us = taken.at_us.max(now_us);
-        for ((sight, charge), outcome) in sights.iter().zip(&charges).zip(taken.outcomes) {
-            let usage = Usage::of_tier(sight.bucket, Tier::new(charge, outcome));
-            if is_worth_saying(&usage, sight.rule, request) {
-                usages.push(usage);
+
+    /// What is used of all that was found, as far as it is worth saying.
+    pub(super) async fn look(
+        &self,
+        store: &RedisStore,
+        met: &Met<'_>,
+    ) -> Result<Vec<Usage>, RedisError> {
+        let mut usages = Vec::with_capacity(self.sights.len() + self.strangers.len());
+        let mut now_us = 0;
+        if self.sights.is_empty() {
+            // Only to hear the time.
+            now_us = store.look(&[], Vec::new()).await?.at_us;
+        }
+        for sights in self.sights.chunks(MOST_AT_ONCE) {
+            // Where to look is said by the address; the charge says how.
+            let charges: Vec<Charge<'_>> =
+                (sights.iter()).map(|sight| look(sight.rule, met)).collect();
+            let addresses = sights.iter().map(|sight| sight.address.clone()).collect();
+            let taken = store.look(&charges, addresses).await?;
+            now_us = taken.at_us.max(now_us);
+            for ((sight, charge), outcome) in sights.iter().zip(&charges).zip(taken.outcomes) {
+                let tier = Tier::new(charge, outcome);
+                let usage = Usage::of_tier(sight.bucket, sight.subject, tier);
+                if is_worth_saying(&usage, sight.rule, met.request()) {
+                    usages.push(usage);
+                }
             }
         }
+        let strangers = self.strangers.iter().map(|stranger| {
+            let record = &stranger.record;
+            let left = Duration::from_micros(record.until_us.saturating_sub(now_us));
+            let id = record.address.short_id();
+            Usage::of_stranger(stranger.rule, id, stranger.subject, left)
+        });
+        usages.extend(strangers.filter(Usage::is_used));
+        Ok(usages)
     }
-    let strangers = strangers.into_iter().map(|(rule, record)| {
-        let left = Duration::from_micros(record.until_us.saturating_sub(now_us));
-        Usage::of_stranger(rule, record.address.short_id(), left)
-    });
-    usages.extend(strangers.filter(Usage::is_used));
-    Ok(usages)
+
+    /// Where all of it lies.
+    pub(super) fn into_addresses(self) -> Vec<Address> {
+        let sights = self.sights.into_iter().map(|sight| sight.address);
+        let strangers = self.strangers.into_iter();
+        (sights.chain(strangers.map(|stranger| stranger.record.address))).collect()
+    }
 }
 
 /// By which of a rule's figures a record counts, if that can be said.

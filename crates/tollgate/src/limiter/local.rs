@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
 use super::inspection::inspect_memory;
+use super::reset::reset_memory;
 use super::together::{Joint, Together};
 use crate::bucket::Bucket;
 use crate::decision::{Decision, Source, Tier, TierList};
@@ -155,7 +156,11 @@ impl LocalLimiter {
     /// ```
     #[must_use]
     pub fn inspect(&self, request: &Request<'_>) -> Vec<Usage> {
-        inspect_memory(&self.store, &self.rules.load(), request)
+        self.inspect_by(&self.rules.load(), request)
+    }
+
+    pub(super) fn inspect_by(&self, rules: &RuleSet, request: &Request<'_>) -> Vec<Usage> {
+        inspect_memory(&self.store, rules, request)
     }
 
     /// Gives back what a decision took, as far as it still counts: a caller who has gone frees its place. What took
@@ -193,11 +198,34 @@ impl LocalLimiter {
         self.give_back(std::slice::from_ref(&charge), &decision);
     }
 
-    /// Forgets what was used in all buckets this request meets, those it shares with others included.
-    pub fn reset(&self, request: &Request<'_>) {
-        for charge in charges(&self.rules.load().meet(request)) {
-            self.store.reset_one(&charge.bucket);
-        }
+    /// Forgets what was used by the callers whom the request names by client, address or attribute, and says what that was: the buckets that
+    /// the request meets and that count for one of them, and those of other rules that count by nothing but what the request says. Other
+    /// buckets stay, as keys are known by their fingerprints only.
+    ///
+    /// What callers share with others, such as a bucket for everybody or one for a route, stays as well. A request that names no caller means just
+    /// that: the buckets it meets that are for everybody, or for its route, its method or its plan; and one that says nothing at all every
+    /// bucket for everybody.
+    ///
+    /// ```
+    /// use tollgate::{Dimension, LocalLimiter, Request, Rule};
+    ///
+    /// let limiter = LocalLimiter::new().with_rules([
+    ///     Rule::new("client", "10/h burst 50".parse()?)?.per([Dimension::Client]),
+    ///     Rule::new("everyone", "100/h".parse()?)?,
+    /// ])?;
+    /// let request = Request::new().client("merchant_123");
+    /// limiter.decide(&request.clone().cost(20));
+    /// assert_eq!(limiter.reset(&request)[0].used(), Some(20));
+    /// let used: Vec<_> = limiter.inspect(&request).iter().map(|usage| usage.used()).collect();
+    /// assert_eq!(used, [Some(0), Some(20)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reset(&self, request: &Request<'_>) -> Vec<Usage> {
+        self.reset_by(&self.rules.load(), request)
+    }
+
+    pub(super) fn reset_by(&self, rules: &RuleSet, request: &Request<'_>) -> Vec<Usage> {
+        reset_memory(&self.store, rules, request)
     }
 
     /// Forgets what was used of a key.

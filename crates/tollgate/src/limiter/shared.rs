@@ -13,6 +13,7 @@ use super::heartbeat::Heartbeat;
 use super::inspection::inspect_store;
 use super::instances::{Count, Instances};
 use super::local::{charges, charges_of};
+use super::reset::{meant, reset_store};
 use super::together::{Joint, Together};
 use crate::bucket::Bucket;
 use crate::decision::{Decision, Source, Tier, TierList};
@@ -23,7 +24,7 @@ use crate::store::{
     Charge, Fit, MemoryStore, Outcome, RedisError, RedisStore, Refund, Store as _, StoreCalls,
     Taken,
 };
-use crate::usage::Usage;
+use crate::usage::{Usage, WhichBucket};
 
 /// How a limiter over a shared store behaves.
 #[derive(Clone, Copy, Debug)]
@@ -201,17 +202,37 @@ impl SharedLimiter {
     }
 
     /// What was used, as the store knows it.
-    pub(super) async fn inspect(&self, request: &Request<'_>) -> Result<Vec<Usage>, RedisError> {
-        inspect_store(&self.store, &self.rules.load_full(), request).await
+    pub(super) async fn inspect(
+        &self,
+        rules: &RuleSet,
+        request: &Request<'_>,
+    ) -> Result<Vec<Usage>, RedisError> {
+        inspect_store(&self.store, rules, request).await
     }
 
     /// Forgets what was used. What cannot be reached cannot be forgotten: then this is an error.
-    pub(super) async fn reset(&self, request: &Request<'_>) -> Result<(), RedisError> {
-        let rules = self.rules.load_full();
-        for charge in charges(&rules.meet(request)) {
-            self.reset_bucket(&charge.bucket).await?;
+    pub(super) async fn reset(
+        &self,
+        rules: &RuleSet,
+        request: &Request<'_>,
+    ) -> Result<Vec<Usage>, RedisError> {
+        let met = rules.meet(request);
+        let meant = meant(rules, &met);
+        let named = || meant.iter().map(|rule| rule.bucket(met.request()));
+        for bucket in named() {
+            self.local.reset_one(&bucket);
         }
-        Ok(())
+        let done = reset_store(&self.store, rules, &met, &meant).await;
+        // After the store did: somebody may have been denied in between.
+        let is_other = |usage: &Usage| usage.bucket() != WhichBucket::Asked;
+        match &done {
+            Ok(usages) if !usages.iter().any(is_other) => {
+                named().for_each(|bucket| self.denials.forget(&bucket));
+            }
+            // Nobody can say which buckets these were.
+            _ => self.denials.forget_all(),
+        }
+        done
     }
 
     pub(super) async fn reset_bucket(&self, bucket: &Bucket<'_>) -> Result<(), RedisError> {

@@ -332,7 +332,6 @@ impl RuleSet {
         found
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn families(&self) -> &[Family] {
         &self.families
     }

@@ -44,6 +44,9 @@ use tls::Transport;
 /// Longer waits are no waits any more, and times that far ahead need not fit into a clock.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
+/// So many buckets are forgotten in one call at the most, as others wait for it.
+const MOST_AT_ONCE: usize = 1_000;
+
 /// How a [`RedisStore`] is set up.
 #[derive(Clone, Debug)]
 pub struct RedisConfig {
@@ -244,7 +247,7 @@ impl RedisStore {
                 let nothing = self
                     .namespace
                     .address(&Bucket::of_key(b"tollgate examines this"));
-                if let Err(error) = self.flights_to(&nothing.key).reset(nothing).await {
+                if let Err(error) = self.flights_to(&nothing.key).reset(&[nothing]).await {
                     warnings.extend(forbids(error)?);
                 }
                 Ok(warnings)
@@ -306,6 +309,18 @@ impl RedisStore {
             until_us,
         };
         Ok(records.into_iter().map(record).collect())
+    }
+
+    /// Forgets what lies at these addresses: what is under one key at once, as far as it fits into a call.
+    pub(crate) async fn forget(&self, mut addresses: Vec<Address>) -> Result<(), RedisError> {
+        addresses.sort_by(|one, other| one.key.cmp(&other.key));
+        for under_one_key in addresses.chunk_by(|one, other| one.key == other.key) {
+            let flights = self.flights_to(&under_one_key[0].key);
+            for some in under_one_key.chunks(MOST_AT_ONCE) {
+                flights.reset(some).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Each slot by itself, all at once; if one denies or fails, the others give back what they took.
@@ -442,10 +457,7 @@ impl Store for RedisStore {
     }
 
     async fn reset(&self, buckets: &[Bucket<'_>]) -> Result<(), RedisError> {
-        for bucket in buckets {
-            let address = self.namespace.address(bucket);
-            self.flights_to(&address.key).reset(address).await?;
-        }
-        Ok(())
+        let addresses = buckets.iter().map(|bucket| self.namespace.address(bucket));
+        self.forget(addresses.collect()).await
     }
 }

@@ -10,14 +10,14 @@ use tollgate::{
 
 use crate::support::{clock, config, limit, one_of_each, run, us};
 
-const HOME: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+pub(crate) const HOME: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
 
-fn rule(id: &str, text: &str, per: &[Dimension]) -> Rule {
+pub(crate) fn rule(id: &str, text: &str, per: &[Dimension]) -> Rule {
     let rule = Rule::new(id, limit(text)).unwrap();
     rule.per(per.iter().copied())
 }
 
-fn inspect(limiter: &Limiter, request: &Request<'_>) -> Vec<Usage> {
+pub(crate) fn inspect(limiter: &Limiter, request: &Request<'_>) -> Vec<Usage> {
     run(limiter.inspect(request)).unwrap()
 }
 
@@ -46,12 +46,12 @@ fn said(decision: &Decision) -> Vec<(String, String, u64, Duration, bool)> {
 }
 
 /// Makes limiters that share a store; each takes its rules.
-trait Home {
+pub(crate) trait Home {
     fn limiter(&self, rules: Vec<Rule>) -> Limiter;
     fn clock(&self) -> &ManualClock;
 }
 
-struct InMemory(ManualClock);
+pub(crate) struct InMemory(pub(crate) ManualClock);
 
 impl Home for InMemory {
     fn limiter(&self, rules: Vec<Rule>) -> Limiter {
@@ -232,13 +232,13 @@ pub(crate) mod over_redis {
     use super::*;
     use crate::server::{Clustered, OwnRedis, Server, store_at};
 
-    struct InRedis {
-        redis: OwnRedis,
+    pub(crate) struct InRedis {
+        pub(crate) redis: OwnRedis,
         clock: ManualClock,
     }
 
     impl InRedis {
-        fn start() -> Self {
+        pub(crate) fn start() -> Self {
             let clock = clock();
             Self {
                 redis: OwnRedis::start(Clock::from(&clock)),
@@ -257,7 +257,7 @@ pub(crate) mod over_redis {
         }
     }
 
-    fn over(store: RedisStore, rules: Vec<Rule>) -> Limiter {
+    pub(crate) fn over(store: RedisStore, rules: Vec<Rule>) -> Limiter {
         let limiter = Limiter::over(store, SharedConfig::default());
         limiter.with_rules(rules).unwrap()
     }
@@ -275,6 +275,18 @@ pub(crate) mod over_redis {
         clock: ManualClock,
     }
 
+    /// Runs these on a cluster, each with keys of its own.
+    pub(crate) fn in_a_cluster_of_its_own(checks: impl IntoIterator<Item = fn(&dyn Home)>) {
+        let clustered = Clustered::start();
+        for (i, check) in checks.into_iter().enumerate() {
+            check(&InCluster {
+                clustered: &clustered,
+                prefix: format!("check-{i}"),
+                clock: clock(),
+            });
+        }
+    }
+
     impl Home for InCluster<'_> {
         fn limiter(&self, rules: Vec<Rule>) -> Limiter {
             let url = self.clustered.url();
@@ -290,19 +302,12 @@ pub(crate) mod over_redis {
 
     #[test]
     fn in_a_cluster() {
-        let clustered = Clustered::start();
         let shared_checks: [fn(&dyn Home); 2] =
             [a_client_shows_all_its_routes, a_removed_rule_is_not_known];
-        for (i, check) in CHECKS.into_iter().chain(shared_checks).enumerate() {
-            check(&InCluster {
-                clustered: &clustered,
-                prefix: format!("check-{i}"),
-                clock: clock(),
-            });
-        }
+        in_a_cluster_of_its_own(CHECKS.into_iter().chain(shared_checks));
     }
 
-    fn per_route() -> Vec<Rule> {
+    pub(crate) fn per_route() -> Vec<Rule> {
         vec![
             rule("client", "1/h burst 50000", &[Dimension::Client]),
             rule(
@@ -416,7 +421,7 @@ pub(crate) mod over_redis {
     }
 
     /// Every key with its value and when it expires.
-    fn everything(server: &Server) -> Vec<(String, Vec<u8>, i64)> {
+    pub(crate) fn everything(server: &Server) -> Vec<(String, Vec<u8>, i64)> {
         let mut keys: Vec<String> = server.ask("KEYS *");
         keys.sort_unstable();
         let all = keys.into_iter().map(|key| {

@@ -207,12 +207,15 @@ fn a_caller_who_has_gone_frees_its_place() {
 }
 
 #[test]
-fn a_reset_frees_all_tiers_of_a_request() {
+fn a_reset_frees_all_tiers_of_a_caller() {
     let limiter = three_tiers(&clock());
     let request = Request::new().client("a").route("/x").cost(5);
     run(limiter.decide(&request));
     run(limiter.reset(&request)).unwrap();
-    assert_eq!(run(limiter.peek(&request)).remaining(), Some(5));
+    let left: Vec<u64> = (run(limiter.peek(&request)).tiers().iter())
+        .map(tollgate::Tier::remaining)
+        .collect();
+    assert_eq!(left, [10, 5, 7], "everybody's stays");
 }
 
 #[test]

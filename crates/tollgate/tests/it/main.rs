@@ -14,6 +14,7 @@
 //! - `processes`: several processes on one Redis.
 //! - `scripts`: how servers old and new learn our scripts, and what they refuse before one starts.
 //! - `shared`: a limiter over Redis: remembered denials, and each rule's policy.
+//! - `reset`: what is forgotten of whom, and what of others stays.
 //! - `rights`: what a user of Redis needs for us, and no more.
 //! - `same_answers`: memory and Redis asked the same, one by one.
 //! - `tls`: servers spoken to over TLS, and those that are not to be believed.
@@ -53,6 +54,7 @@ mod proxy;
 mod redis_store;
 mod reference;
 mod regressions;
+mod reset;
 #[cfg(feature = "redis")]
 mod rights;
 #[cfg(feature = "redis")]

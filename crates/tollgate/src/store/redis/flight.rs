@@ -279,12 +279,17 @@ impl Flights {
         done.map(drop)
     }
 
-    pub(super) async fn reset(&self, address: Address) -> Result<(), RedisError> {
-        let log_key = address.log_key();
-        let keys = [address.key, log_key];
+    /// Forgets what lies at these addresses, which are all under one key.
+    pub(super) async fn reset(&self, addresses: &[Address]) -> Result<(), RedisError> {
+        let Some(first) = addresses.first() else {
+            return Ok(());
+        };
+        let logs = addresses.iter().map(Address::log_key);
+        let keys: Vec<String> = std::iter::once(first.key.clone()).chain(logs).collect();
+        let ids: Vec<&[u8]> = addresses.iter().map(|address| &address.id[..]).collect();
         let until = Instant::now() + self.deadline;
         let done: Result<i64, RedisError> =
-            (self.call(&self.scripts.reset, &keys, &[&address.id], true, until)).await;
+            (self.call(&self.scripts.reset, &keys, &ids, true, until)).await;
         done.map(drop)
     }
 
