@@ -3,6 +3,7 @@
 //! It knows names and defaults, and nothing of what the commands do.
 
 mod database;
+mod usage;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,6 +15,8 @@ pub(crate) use database::{
     DatabaseArgs, ExportArgs, ExportFormat, ImportArgs, ListArgs, RemoveArgs, RulesArgs,
     RulesCommand, SetArgs, ViolationsArgs,
 };
+
+pub(crate) use usage::{InspectArgs, ResetArgs, WhoArgs};
 
 use crate::simulate::Scenario;
 
@@ -45,6 +48,14 @@ pub(crate) enum Command {
     /// Say who a request would be taken for, which rules it meets and why not the others, and what is used. Charges nothing.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+
+    /// Say what a caller used of every rule, and when it is full again. Changes nothing.
+    #[command(after_help = usage::INSPECT_EXAMPLES)]
+    Inspect(InspectArgs),
+
+    /// Forget what a caller used, so that its limits are full again.
+    #[command(after_help = usage::RESET_EXAMPLES)]
+    Reset(ResetArgs),
 
     /// See and change the rules in the database.
     #[command(after_help = database::RULES_EXAMPLES)]

@@ -5,8 +5,11 @@ mod database;
 pub(crate) mod explain;
 mod failure;
 pub(crate) mod init;
+pub(crate) mod inspect;
+pub(crate) mod reset;
 pub(crate) mod rules;
 pub(crate) mod serve;
+mod setting;
 mod table;
 pub(crate) mod violations;
 

@@ -213,7 +213,8 @@ pub(crate) fn bucket_values<'a>(
     bucket.parts().map(named).collect()
 }
 
-fn name(dimension: Dimension) -> Cow<'static, str> {
+/// What a dimension is called where its values are shown.
+pub(crate) fn name(dimension: Dimension) -> Cow<'static, str> {
     match dimension {
         Dimension::Client => "client".into(),
         Dimension::Ip => "ip".into(),

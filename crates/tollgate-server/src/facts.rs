@@ -1,4 +1,4 @@
-//! A request as somebody describes it who is believed: a gateway that asks in plain words, or an Envoy's descriptor.
+//! A request as somebody describes it who is believed: a gateway that asks in plain words, an Envoy's descriptor, or an operator.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -9,37 +9,37 @@ use tollgate_tower::policy::Policy;
 
 /// What is known of a request. Everything is optional.
 #[derive(Debug, Default)]
-pub(super) struct Facts<'a> {
-    pub(super) client: Option<Cow<'a, str>>,
-    pub(super) plan: Option<Cow<'a, str>>,
-    pub(super) ip: Option<IpAddr>,
-    pub(super) route: Option<&'a str>,
-    pub(super) method: Option<&'a str>,
-    pub(super) host: Option<&'a str>,
-    pub(super) path: Option<Path<'a>>,
-    pub(super) attributes: Vec<(Name, &'a str)>,
-    pub(super) cost: Option<u64>,
+pub(crate) struct Facts<'a> {
+    pub(crate) client: Option<Cow<'a, str>>,
+    pub(crate) plan: Option<Cow<'a, str>>,
+    pub(crate) ip: Option<IpAddr>,
+    pub(crate) route: Option<&'a str>,
+    pub(crate) method: Option<&'a str>,
+    pub(crate) host: Option<&'a str>,
+    pub(crate) path: Option<Path<'a>>,
+    pub(crate) attributes: Vec<(Name, &'a str)>,
+    pub(crate) cost: Option<u64>,
 }
 
 impl<'a> Facts<'a> {
     /// A path in its one spelling; what follows a question mark is no part of it.
-    pub(super) fn set_path(&mut self, policy: &Policy, path: &'a str) -> Result<(), PathError> {
+    pub(crate) fn set_path(&mut self, policy: &Policy, path: &'a str) -> Result<(), PathError> {
         let end = path.find(['?', '#']).unwrap_or(path.len());
         let path = path.get(..end).unwrap_or(path);
         self.path = Some(policy.rules().paths().normalise(path)?);
         Ok(())
     }
 
-    /// An attribute, if some rule looks at it: names are never made of what somebody sends.
-    pub(super) fn add_attribute(&mut self, policy: &Policy, name: &str, value: &'a str) {
+    /// An attribute, if some rule looks at it: names are never made of what somebody sends. Says whether one does.
+    pub(crate) fn add_attribute(&mut self, policy: &Policy, name: &str, value: &'a str) -> bool {
         let mut known = policy.rules().attribute_names().iter();
-        if let Some(name) = known.find(|known| known.as_str() == name) {
-            self.attributes.push((*name, value));
-        }
+        let known = known.find(|known| known.as_str() == name);
+        self.attributes.extend(known.map(|name| (*name, value)));
+        known.is_some()
     }
 
     /// Adds what the policy knows: an address in the form in which it is counted, and the plan of a known client.
-    pub(super) fn complete(&mut self, policy: &'a Policy) {
+    pub(crate) fn complete(&mut self, policy: &'a Policy) {
         if let Some(ip) = self.ip {
             let caller = (policy.identity()).caller(ip, &HeaderMap::new(), policy.clients());
             self.ip = Some(caller.ip());
@@ -50,7 +50,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Takes who has no name for whom its address stands, as a gateway would.
-    pub(super) fn name_by_address(&mut self, policy: &Policy) {
+    pub(crate) fn name_by_address(&mut self, policy: &Policy) {
         if let (None, Some(ip)) = (&self.client, self.ip) {
             let caller = (policy.identity()).caller(ip, &HeaderMap::new(), policy.clients());
             self.client = caller.client().map(|client| client.to_owned().into());
@@ -58,7 +58,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether it says what a rule counts by. Who has no plan has said so.
-    pub(super) fn says(&self, dimension: Dimension) -> bool {
+    pub(crate) fn says(&self, dimension: Dimension) -> bool {
         match dimension {
             Dimension::Client => self.client.is_some(),
             Dimension::Ip => self.ip.is_some(),
@@ -69,7 +69,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    pub(super) fn request(&self) -> Request<'_> {
+    pub(crate) fn request(&self) -> Request<'_> {
         let mut request = Request::new();
         if let Some(client) = &self.client {
             request = request.client(client);

@@ -15,6 +15,7 @@ mod demo;
 pub mod document;
 pub mod door;
 mod explanation;
+mod facts;
 pub mod gateway;
 mod lanes;
 pub mod listen;
@@ -27,6 +28,7 @@ pub mod service;
 mod simulate;
 mod template;
 pub mod traces;
+mod usage;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -34,7 +36,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use cli::{Cli, Command};
-use commands::{Failure, check_config, explain, init, rules, serve as serve_command, violations};
+use commands::{
+    Failure, check_config, explain, init, inspect, reset, rules, serve as serve_command, violations,
+};
 
 /// Runs the program with the arguments of this process.
 #[must_use]
@@ -56,6 +60,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::CheckConfig(args) => check_config::check_config(args),
         Command::Init(args) => init::init(args, &mut io::stdout().lock()),
         Command::Explain(args) => explain::explain(args, &mut io::stdout().lock()),
+        Command::Inspect(args) => inspect::inspect(args, &mut io::stdout().lock()),
+        Command::Reset(args) => reset::reset(args, &mut io::stdout().lock()),
         Command::Rules(args) => rules::rules(args, &mut io::stdout().lock()),
         Command::Violations(args) => violations::violations(args, &mut io::stdout().lock()),
     }

@@ -1,19 +1,19 @@
 //! The decision service: other gateways ask here whether a request may go. One port for JSON, forward-auth and Envoy's protocol.
 //!
 //! It knows HTTP and gRPC, and nothing of listeners. Whoever may ask is believed: a caller of `/v1/check` or of Envoy's protocol says who
-//! is calling *it*, so both need the token where there is one. Forward-auth is told no more than a gateway would see, and believes
+//! is calling *it*, so both need the token where there is one, as does whoever asks about callers. Forward-auth is told no more than a gateway would see, and believes
 //! its peer as far as a gateway would.
 
 mod answer;
 mod auth;
 mod check;
 mod explain;
-mod facts;
 mod metrics;
 mod openapi;
 mod problem;
 mod reading;
 mod rls;
+mod usage;
 
 use std::sync::Arc;
 
@@ -31,9 +31,11 @@ pub use metrics::Metrics;
 pub use rls::generated as protocol;
 
 /// What can be asked for over HTTP: the method, the path, and what it is for. Forward-auth takes any method.
-pub const ENDPOINTS: [(&str, &str, &str); 5] = [
+pub const ENDPOINTS: [(&str, &str, &str); 7] = [
     ("POST", "/v1/check", "whether requests may go"),
     ("POST", "/v1/explain", "why a request may go or not"),
+    ("POST", "/v1/inspect", "what callers used"),
+    ("POST", "/v1/reset", "to forget what callers used"),
     ("GET", "/v1/forward-auth", "for Traefik and Caddy"),
     ("GET", "/v1/auth-request", "for nginx"),
     ("GET", "/openapi.json", "what can be asked, as OpenAPI"),
@@ -75,6 +77,8 @@ pub fn router(door: Door, config: &config::Service, metrics: Metrics) -> Router 
     Router::new()
         .route("/v1/check", post(check::check))
         .route("/v1/explain", post(explain::explain))
+        .route("/v1/inspect", post(usage::inspect))
+        .route("/v1/reset", post(usage::reset))
         .route("/v1/forward-auth", any(auth::forward_auth))
         .route("/v1/auth-request", any(auth::auth_request))
         .route("/openapi.json", get(openapi::document))

@@ -2,44 +2,27 @@
 
 mod text;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tollgate::{Met, Source};
-use tollgate_tower::policy::{Head, Policy};
+use tollgate_tower::policy::Head;
 
 use super::Failure;
 use super::database::block_on;
+use super::setting::Setting;
 use crate::cli::ExplainArgs;
-use crate::config::{Config, StoreConfig};
-use crate::door;
 use crate::explanation::{Asked, Report, Usage};
-use crate::live::{Live, LiveConfig, StartError};
 
 /// Where a request comes from if nobody says.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-/// Nobody waits for this but the one who asked.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs the command.
 pub(crate) fn explain(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
     let asked = Described::of(args)?;
     block_on(async {
-        let live = LiveConfig {
-            keep_cache: false,
-            ..LiveConfig::of(&args.config)
-        };
-        let (live, config) = Live::start(live).await.map_err(failure)?;
-        let policy = std::sync::Arc::clone(&live.policy());
-        if live.stats().from_cache {
-            let said =
-                "the database is of no use now: these are the last good rules, from the cache";
-            writeln!(io::stderr(), "warning: {said}")?;
-        }
-        let report = asked.report(&policy, &config).await?;
+        let report = asked.report(&Setting::read(&args.config).await?).await?;
         match args.json {
             true => {
                 serde_json::to_writer_pretty(&mut *out, &report).map_err(std::io::Error::from)?;
@@ -49,13 +32,6 @@ pub(crate) fn explain(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Fa
         }
         Ok(())
     })
-}
-
-fn failure(error: StartError) -> Failure {
-    match error {
-        StartError::Wrong(problems) => Failure::BadInput(problems),
-        other => Failure::Unavailable(other.to_string()),
-    }
 }
 
 /// A request as it was described.
@@ -105,7 +81,8 @@ impl Described {
         })
     }
 
-    async fn report(&self, policy: &Policy, config: &Config) -> Result<Report, Failure> {
+    async fn report(&self, setting: &Setting) -> Result<Report, Failure> {
+        let policy = &setting.policy;
         let asked = Asked {
             head: Head {
                 method: &self.method,
@@ -116,14 +93,10 @@ impl Described {
             peer_is_assumed: self.peer_is_assumed,
             cost: self.cost,
         };
-        let StoreConfig::Redis(redis) = &config.store else {
+        let Some(limiter) = setting.limiter()? else {
             let elsewhere = async |_: &Met<'_>| Usage::InAnotherProcess;
             return Ok(asked.report(policy, elsewhere).await);
         };
-        let mut patient = redis.clone();
-        patient.config.deadline = patient.config.deadline.max(PATIENCE);
-        let limiter = door::limiter(&StoreConfig::Redis(patient))
-            .map_err(|error| Failure::BadInput(error.to_string()))?;
         let usage = async |met: &Met<'_>| {
             let decision = limiter.peek_on(met).await;
             match decision.source() {

@@ -14,12 +14,12 @@ use tollgate_tower::identity::parse_address;
 use tollgate_tower::policy::{Head, Policy};
 
 use super::answer::Answer;
-use super::facts::Facts;
 use super::metrics::{Endpoint, Outcome};
 use super::problem::Problem;
 use super::reading::{self, Fields, LONGEST_PATH, LONGEST_TEXT, kind};
 use super::{Service, Shared};
 use crate::document::reading::shortened;
+use crate::facts::Facts;
 use crate::traces::Parent;
 
 /// The most checks of one question.
@@ -134,7 +134,7 @@ fn many(body: &Value) -> Result<Option<&Vec<Value>>, Problem> {
     }
 }
 
-fn with_body(status: StatusCode, body: &impl serde::Serialize) -> Response<Body> {
+pub(super) fn with_body(status: StatusCode, body: &impl serde::Serialize) -> Response<Body> {
     let body = serde_json::to_vec(body).unwrap_or_default();
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
@@ -190,10 +190,20 @@ fn read<'a>(check: &'a Value, at: &str, policy: &'a Policy) -> Result<Check<'a>,
     if fields.get("request").is_some() {
         return Ok(Check::Described(Box::new(Described::read(check, at)?)));
     }
-    told(&fields, policy)
+    let cost = fields.number("cost")?;
+    let ignored = |_: &str| Ok(());
+    Ok(match told(&fields, policy, ignored)? {
+        Ok(facts) => Check::Told(Facts { cost, ..facts }),
+        Err(error) => Check::Refused(error),
+    })
 }
 
-fn told<'a>(fields: &Fields<'a>, policy: &'a Policy) -> Result<Check<'a>, Problem> {
+/// What is told of a request, or why its path is refused. `unknown` says what becomes of an attribute that no rule looks at.
+pub(super) fn told<'a>(
+    fields: &Fields<'a>,
+    policy: &'a Policy,
+    unknown: impl Fn(&str) -> Result<(), Problem>,
+) -> Result<Result<Facts<'a>, PathError>, Problem> {
     let text = |name| fields.text(name, LONGEST_TEXT);
     let mut facts = Facts {
         client: text("client")?.map(Into::into),
@@ -202,7 +212,6 @@ fn told<'a>(fields: &Fields<'a>, policy: &'a Policy) -> Result<Check<'a>, Proble
         route: text("route")?,
         method: text("method")?,
         host: text("host")?,
-        cost: fields.number("cost")?,
         ..Facts::default()
     };
     for (name, value) in fields.object("attributes")?.into_iter().flatten() {
@@ -213,16 +222,18 @@ fn told<'a>(fields: &Fields<'a>, policy: &'a Policy) -> Result<Check<'a>, Proble
             );
             return Err(fields.wrong("attributes", what));
         };
-        facts.add_attribute(policy, name, value);
+        if !facts.add_attribute(policy, name, value) {
+            unknown(name)?;
+        }
     }
     if let Some(path) = fields.text("path", LONGEST_PATH)?
         && let Err(error) = facts.set_path(policy, path)
     {
-        return Ok(Check::Refused(error));
+        return Ok(Err(error));
     }
     facts.complete(policy);
     facts.name_by_address(policy);
-    Ok(Check::Told(facts))
+    Ok(Ok(facts))
 }
 
 fn ip(fields: &Fields<'_>) -> Result<Option<IpAddr>, Problem> {

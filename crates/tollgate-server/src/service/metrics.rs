@@ -12,12 +12,22 @@ use prometheus_client::registry::Registry;
 pub(super) enum Endpoint {
     Check,
     Explain,
+    Inspect,
+    Reset,
     ForwardAuth,
     AuthRequest,
     Rls,
 }
 
-const ENDPOINTS: [&str; 5] = ["check", "explain", "forward_auth", "auth_request", "rls"];
+const ENDPOINTS: [&str; 7] = [
+    "check",
+    "explain",
+    "inspect",
+    "reset",
+    "forward_auth",
+    "auth_request",
+    "rls",
+];
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +50,7 @@ impl Outcome {
             200..300 => Self::Allowed,
             429 => Self::Denied,
             503 => Self::Closed,
-            401 => Self::Unauthorised,
+            401 | 403 => Self::Unauthorised,
             _ => Self::Invalid,
         }
     }

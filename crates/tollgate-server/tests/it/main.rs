@@ -59,3 +59,4 @@ mod serving;
 mod small_disk;
 mod told;
 mod traces;
+mod usage;

@@ -259,21 +259,26 @@ fn the_token_is_asked_for_where_somebody_is_believed() {
     let config = format!("service: {{ token: \"0123456789abcdef\" }}\n{RULES}");
     let served = Served::start(&config);
     let described = json!({ "request": { "method": "GET", "path": "/", "ip": "203.0.113.7" } });
-    for path in ["/v1/check", "/v1/explain"] {
+    for (path, body) in [
+        ("/v1/check", &described),
+        ("/v1/explain", &described),
+        ("/v1/inspect", &json!({ "client": "a" })),
+        ("/v1/reset", &json!({ "client": "a" })),
+    ] {
         for wrong in [
             "",
             "Authorization: Bearer 0123456789abcdeX\r\n",
             "Authorization: Bearer 0123456789abcde\r\n",
             "Authorization: Basic 0123456789abcdef\r\n",
         ] {
-            let reply = served.post(path, wrong, &described.to_string());
+            let reply = served.post(path, wrong, &body.to_string());
             assert_eq!(
                 (reply.status, reply.header("www-authenticate")),
                 (401, "Bearer")
             );
         }
         let right = "Authorization: bearer 0123456789abcdef\r\n";
-        assert_eq!(served.post(path, right, &described.to_string()).status, 200);
+        assert_eq!(served.post(path, right, &body.to_string()).status, 200);
     }
     let forwarded = "X-Forwarded-Method: GET\r\nX-Forwarded-Uri: /\r\n";
     let reply = ask(served.address, "GET", "/v1/forward-auth", forwarded, "");

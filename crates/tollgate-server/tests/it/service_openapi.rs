@@ -110,7 +110,7 @@ fn the_document_has_the_endpoints_that_there_are() {
 #[test]
 fn answers_have_the_form_that_the_document_says() {
     let served = Served::start(
-        "service: {}
+        "service: { token: \"0123456789abcdef\" }
 rules:
   - { id: client, per: [client], limit: \"1/h burst 2\" }
   - { id: watched, per: [client], mode: shadow, limit: \"1/h burst 1\" }
@@ -142,10 +142,24 @@ rules:
             200,
         ),
         ("/v1/explain", json!({}), 400),
+        ("/v1/inspect", json!({ "client": "a" }), 200),
+        ("/v1/inspect", json!({}), 200),
+        ("/v1/inspect", json!({ "nobody": 1 }), 400),
+        ("/v1/reset", json!({ "client": "a" }), 200),
+        (
+            "/v1/reset",
+            json!({ "everybody": true, "path": "/slow" }),
+            200,
+        ),
+        ("/v1/reset", json!({}), 400),
     ];
     let document = document();
     for (path, body, status) in bodies {
-        let reply = served.post(path, "", &body.to_string());
+        let unopened = served.post(path, "", &body.to_string());
+        assert_eq!(unopened.status, 401);
+        compare("post", path, &unopened);
+        let token = "Authorization: Bearer 0123456789abcdef\r\n";
+        let reply = served.post(path, token, &body.to_string());
         assert_eq!(reply.status, status, "{path} {body}: {}", reply.body);
         compare("post", path, &reply);
         if status == 200 {

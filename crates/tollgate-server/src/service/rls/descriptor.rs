@@ -9,7 +9,7 @@ use tollgate_tower::policy::Policy;
 use super::generated::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::generated::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use super::generated::envoy::r#type::v3::RateLimitUnit;
-use crate::service::facts::Facts;
+use crate::facts::Facts;
 
 /// Why a descriptor cannot be counted.
 pub(super) enum Odd {
@@ -95,7 +95,7 @@ fn add<'a>(
             facts.set_path(policy, value).map_err(refused)?;
         }
         "path" => {}
-        other => facts.add_attribute(policy, other, value),
+        other => _ = facts.add_attribute(policy, other, value),
     }
     Ok(())
 }

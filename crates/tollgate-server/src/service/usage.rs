@@ -1,0 +1,141 @@
+//! `POST /v1/inspect` and `POST /v1/reset`: what callers used, and forgetting it, in the program that runs.
+//!
+//! What is forgotten cannot be brought back, so a reset always needs a token: where the service has none, whoever can reach its port could
+//! free itself, a page in a browser of this machine included.
+
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use http::{Response, StatusCode};
+use serde_json::Value;
+use tollgate::StoreError;
+use tollgate_tower::policy::Policy;
+
+use super::check::{told, with_body};
+use super::metrics::{Endpoint, Outcome};
+use super::problem::Problem;
+use super::reading::{self, Fields};
+use super::{Service, Shared};
+use crate::audit::escaped;
+use crate::document::reading::shortened;
+use crate::facts::Facts;
+use crate::usage::{Forgotten, Report};
+
+const WHO: &[&str] = &[
+    "client",
+    "plan",
+    "ip",
+    "route",
+    "method",
+    "path",
+    "host",
+    "attributes",
+];
+
+pub(super) async fn inspect(State(shared): Service, request: Request) -> Response<Body> {
+    let started = Instant::now();
+    let answer = answer_inspect(&shared, request).await;
+    counted(&shared, Endpoint::Inspect, started, answer)
+}
+
+pub(super) async fn reset(State(shared): Service, request: Request) -> Response<Body> {
+    let started = Instant::now();
+    let answer = answer_reset(&shared, request).await;
+    counted(&shared, Endpoint::Reset, started, answer)
+}
+
+fn counted(
+    shared: &Shared,
+    endpoint: Endpoint,
+    started: Instant,
+    answer: Result<Response<Body>, Problem>,
+) -> Response<Body> {
+    let response = answer.unwrap_or_else(|problem| problem.response());
+    let outcome = Outcome::of_status(response.status().as_u16());
+    shared.metrics.count(endpoint, outcome);
+    shared.metrics.took(endpoint, started.elapsed());
+    response
+}
+
+async fn answer_inspect(shared: &Shared, request: Request) -> Result<Response<Body>, Problem> {
+    if !shared.opens(request.headers()) {
+        return Err(Problem::unauthorised());
+    }
+    let body = reading::json(&reading::whole(request.into_body()).await?)?;
+    let policy = shared.door.policy();
+    let facts = read(&Fields::of(&body, "", WHO)?, &policy)?;
+    let used = (shared.door.limiter())
+        .inspect_by(policy.rules(), &facts.request())
+        .await;
+    let used = used.map_err(|error| out_of_reach(&error, "nothing is known of what is used"))?;
+    let report = Report::of(&used, &policy, &facts);
+    Ok(with_body(StatusCode::OK, &report))
+}
+
+async fn answer_reset(shared: &Shared, request: Request) -> Result<Response<Body>, Problem> {
+    if shared.token.is_none() {
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "a reset needs a token, and this service has none: set service.token in its configuration",
+        ));
+    }
+    if !shared.opens(request.headers()) {
+        return Err(Problem::unauthorised());
+    }
+    let body = reading::json(&reading::whole(request.into_body()).await?)?;
+    let policy = shared.door.policy();
+    let known = [WHO, &["everybody"]].concat();
+    let fields = Fields::of(&body, "", &known)?;
+    let everybody = everybody(&fields)?;
+    let facts = read(&fields, &policy)?;
+    let request = facts.request();
+    match (request.names_somebody(), everybody) {
+        (false, false) => {
+            return Err(Problem::bad(
+                "this names no caller, so it would reset what all share; say client, ip or attributes, or \"everybody\": true if that is what you mean",
+            ));
+        }
+        (true, true) => {
+            return Err(fields.wrong(
+                "everybody",
+                "a caller is named; leave out the one or the other",
+            ));
+        }
+        _ => {}
+    }
+    let forgotten = (shared.door.limiter()).reset_by(policy.rules(), &request);
+    let so = "only a part may have been forgotten, or nothing; ask again";
+    let forgotten = forgotten.await.map_err(|error| out_of_reach(&error, so))?;
+    let report = Forgotten::of(&forgotten, &policy, &facts);
+    let client = facts.client.as_deref().map(|client| escaped(client, 80));
+    let ip = facts.ip.map(tracing::field::display);
+    tracing::info!(client, ip, everybody, "reset: {}", report.summary());
+    Ok(with_body(StatusCode::OK, &report))
+}
+
+fn everybody(fields: &Fields<'_>) -> Result<bool, Problem> {
+    match fields.get("everybody") {
+        None => Ok(false),
+        Some(Value::Bool(said)) => Ok(*said),
+        Some(other) => {
+            let got = reading::kind(other);
+            Err(fields.wrong("everybody", format!("expected true or false, got {got}")))
+        }
+    }
+}
+
+/// Who is meant. What nobody looks at is no caller, and an error rather than left out: it would mean somebody else.
+fn read<'a>(fields: &Fields<'a>, policy: &'a Policy) -> Result<Facts<'a>, Problem> {
+    let unknown = |name: &str| {
+        let what = format!("no rule looks at {}", shortened(name));
+        Err(fields.wrong("attributes", what))
+    };
+    let refused = |error| fields.wrong("path", format!("this is refused: {error}"));
+    told(fields, policy, unknown)?.map_err(refused)
+}
+
+fn out_of_reach(error: &StoreError, so: &str) -> Problem {
+    let error = escaped(&error.to_string(), 400);
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("{error}; {so}"))
+}

@@ -1,0 +1,158 @@
+//! What callers used of their limits, and what was forgotten of it, as one document: the same of the command line and of the service.
+
+use std::borrow::Cow;
+
+use serde::{Serialize, Serializer};
+use tollgate::{Dimension, Met, Rule, RuleSet, Usage, WhichBucket};
+use tollgate_tower::policy::Policy;
+
+use crate::audit::escaped;
+use crate::door::{bucket_values, name};
+use crate::facts::Facts;
+
+/// Longer text of callers is cut.
+const MOST: usize = 200;
+
+/// What is used of every bucket of those who were named.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) generation: u64,
+    pub(crate) buckets: Vec<BucketReport>,
+}
+
+/// What was forgotten.
+#[derive(Debug, Serialize)]
+pub(crate) struct Forgotten {
+    pub(crate) generation: u64,
+    pub(crate) forgotten: Vec<BucketReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct BucketReport {
+    /// Nothing if it counts by a rule that is not there any more, or another program's.
+    pub(crate) rule: Option<String>,
+    /// What tells it apart; of another bucket than the one that was asked for, only whose it is. Nothing if it is everybody's. As it was
+    /// told: to be escaped where it is shown.
+    #[serde(serialize_with = "escaped_values")]
+    pub(crate) bucket: Vec<(String, String)>,
+    /// If it is another bucket of the same subject, such as another route: a hash of what is not known.
+    pub(crate) other: Option<String>,
+    pub(crate) limit: Option<String>,
+    pub(crate) used: Option<u64>,
+    pub(crate) remaining: Option<u64>,
+    /// Until it is full again.
+    pub(crate) reset_after_ms: u64,
+    pub(crate) shadow: bool,
+}
+
+impl Report {
+    pub(crate) fn of(usages: &[Usage], policy: &Policy, facts: &Facts<'_>) -> Self {
+        Self {
+            generation: policy.generation(),
+            buckets: buckets(usages, policy.rules(), facts),
+        }
+    }
+}
+
+impl Forgotten {
+    pub(crate) fn of(usages: &[Usage], policy: &Policy, facts: &Facts<'_>) -> Self {
+        Self {
+            generation: policy.generation(),
+            forgotten: buckets(usages, policy.rules(), facts),
+        }
+    }
+
+    /// How many buckets of which rules, in words.
+    pub(crate) fn summary(&self) -> String {
+        let mut counts: Vec<(&str, usize)> = Vec::new();
+        for bucket in &self.forgotten {
+            let rule = bucket.rule.as_deref();
+            let rule = rule.unwrap_or("rules that are not there any more");
+            match counts.iter_mut().find(|(known, _)| *known == rule) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((rule, 1)),
+            }
+        }
+        let each = (counts.iter()).map(|(rule, count)| format!("{count} of {rule}"));
+        match self.forgotten.len() {
+            0 => "nothing was used".to_owned(),
+            1 => format!("forgot 1 bucket: {}", each.collect::<Vec<_>>().join(", ")),
+            all => format!(
+                "forgot {all} buckets: {}",
+                each.collect::<Vec<_>>().join(", ")
+            ),
+        }
+    }
+}
+
+fn buckets(usages: &[Usage], rules: &RuleSet, facts: &Facts<'_>) -> Vec<BucketReport> {
+    let request = facts.request();
+    let met = rules.meet(&request);
+    let report = |usage: &Usage| BucketReport {
+        rule: usage.rule().map(|rule| rule.to_string()),
+        bucket: whose(usage, rules, &met, facts),
+        other: match usage.bucket() {
+            WhichBucket::Other(id) => Some(format!("{id:08x}")),
+            _ => None,
+        },
+        limit: usage.limit().map(ToString::to_string),
+        used: usage.used(),
+        remaining: usage.remaining(),
+        reset_after_ms: millis(usage.reset_after()),
+        shadow: usage.is_shadow(),
+    };
+    usages.iter().map(report).collect()
+}
+
+/// What is known of what tells a bucket apart.
+fn whose(
+    usage: &Usage,
+    rules: &RuleSet,
+    met: &Met<'_>,
+    facts: &Facts<'_>,
+) -> Vec<(String, String)> {
+    let is_its = |rule: &&Rule| Some(rule.id()) == usage.rule();
+    let mut met_rules = met.rules().iter().copied();
+    let rule = (met_rules.find(is_its)).or_else(|| rules.rules().find(is_its));
+    let values = match (usage.bucket(), rule, usage.subject()) {
+        (WhichBucket::Asked, Some(rule), _) => bucket_values(met, rule),
+        (_, _, Some(subject)) => vec![(name(subject), value(subject, met, facts))],
+        (_, _, None) => Vec::new(),
+    };
+    let owned = |(name, value): (Cow<'_, str>, Cow<'_, str>)| (name.into(), value.into());
+    values.into_iter().map(owned).collect()
+}
+
+fn escaped_values<S: Serializer>(
+    bucket: &[(String, String)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq((bucket.iter()).map(|(name, value)| (name, escaped(value, MOST))))
+}
+
+/// Who a subject is, as it was told.
+fn value<'a>(subject: Dimension, met: &'a Met<'_>, facts: &'a Facts<'_>) -> Cow<'a, str> {
+    let text = match subject {
+        Dimension::Client => facts.client.as_deref(),
+        Dimension::Ip => {
+            return facts
+                .ip
+                .map_or_else(Cow::default, |ip| ip.to_string().into());
+        }
+        Dimension::Route => met.route(),
+        Dimension::Method => met.method(),
+        Dimension::Plan => facts.plan.as_deref(),
+        Dimension::Attribute(name) => {
+            let mut said = facts.attributes.iter();
+            said.find(|(said, _)| *said == name)
+                .map(|(_, value)| *value)
+        }
+        _ => None,
+    };
+    text.unwrap_or("-").into()
+}
+
+/// Rounded up: who waits so long has waited long enough.
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
