@@ -363,7 +363,7 @@ impl Limiter {
     /// - Over a shared store: everything of theirs, on all routes, and what rules counted that are not there any more; as with
     ///   `inspect`, what is counted by a client, an address or an attribute *behind* them only if the request names that as well. Denials that this
     ///   process remembers are forgotten too, and what it counts by itself while the store fails, of the buckets that the request names. Other processes
-    ///   keep to denials that they remember.
+    ///   keep to denials that they remember, for five seconds at the most.
     /// - In memory: the buckets that the request meets and that count for one of them, and those of other rules that count by nothing but what the request
     ///   says. Keys are known by their fingerprints only, so what was used on routes that the request does not name stays.
     ///

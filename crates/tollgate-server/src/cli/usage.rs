@@ -28,7 +28,7 @@ Examples:
   tollgate reset --everybody --path /v1/charges        what all share who ask for this
 
 What the named callers used is forgotten. What they share with others, such as a limit for everybody or for a route, stays, unless --everybody \
-is said in place of a caller. It asks the Redis of the configuration; usage in memory is known to the running program alone, whose decision \
+is said in place of a caller. Programs that remember a denial keep to it for five seconds at the most. It asks the Redis of the configuration; usage in memory is known to the running program alone, whose decision \
 service answers POST /v1/reset.
 
 Exit codes: 0 done, 1 the file, the database or Redis could not be reached, 2 bad input.";

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tollgate_testing::redis_server::RedisServer;
 
 use crate::program::{Program, stderr};
-use crate::served::{Reply, Served};
+use crate::served::{Reply, Served, until};
 
 const RULES: &str = "
 clients: [{ id: merchant_123, plan: pro }]
@@ -169,6 +169,19 @@ fn the_commands_show_and_forget_what_a_client_used() {
         [used("everyone", 18, 982)]
     );
     assert_eq!(document(&program, &["inspect"])["buckets"][0]["used"], 0);
+}
+
+#[test]
+fn a_program_that_runs_hears_of_a_reset_on_a_terminal() {
+    let redis = RedisServer::start();
+    let (program, served) = (folder(&over(&redis)), Served::start(&over(&redis)));
+    let all = json!({ "client": "a", "cost": 50 });
+    assert!(spend(&served, &all));
+    let denied = answer(&served, "/v1/check", &all);
+    assert_eq!(denied["source"], "store");
+    assert_eq!(answer(&served, "/v1/check", &all)["source"], "remembered");
+    text(&program, &["reset", "--client", "a"]);
+    until("the denial is still believed", || spend(&served, &all));
 }
 
 #[test]

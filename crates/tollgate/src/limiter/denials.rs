@@ -1,8 +1,8 @@
 //! Denials that still hold, so that asking the store again would be for nothing.
 //!
 //! A bucket that the store denied a cost until some time denies it until then, whatever others do: usage only grows until it
-//! drains. So the answer is exact, and a caller who goes on and on costs the store nothing. (But for refunds elsewhere, of which this
-//! process does not hear.)
+//! drains. So the answer is exact, and a caller who goes on and on costs the store next to nothing. (But for refunds and resets elsewhere, of which this
+//! process does not hear: hence no denial is believed for long.)
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};

@@ -72,6 +72,9 @@ const CAREFUL: (u64, u64) = (8, 10);
 /// who goes on and on.
 const PASSING: Duration = Duration::from_millis(100);
 
+/// No denial is remembered for longer, so that what another process gave back counts here as well. One question in so long is next to nothing.
+const LONGEST: Duration = Duration::from_secs(5);
+
 #[derive(Debug)]
 pub(super) struct SharedLimiter {
     store: RedisStore,
@@ -101,7 +104,7 @@ impl SharedLimiter {
         };
         let longest = match store.denies_in_passing() {
             true => PASSING,
-            false => Duration::MAX,
+            false => LONGEST,
         };
         Self {
             store,

@@ -209,7 +209,7 @@ fn in_memory_other_routes_stay() {
 
 #[cfg(feature = "redis")]
 mod over_redis {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use tollgate::Source;
     use tollgate::store::{RedisConfig, RedisStore};
@@ -332,6 +332,25 @@ mod over_redis {
         run(limiter.reset(&one)).unwrap();
         assert!(run(limiter.decide(&one)).allowed());
         assert_eq!(run(limiter.decide(&other)).source(), Source::Remembered);
+    }
+
+    #[test]
+    fn a_reset_elsewhere_counts_soon() {
+        let home = InRedis::start();
+        let rules = || vec![rule("client", "1/h burst 5", &[CLIENT])];
+        let (here, elsewhere) = (home.limiter(rules()), home.limiter(rules()));
+        let request = Request::new().client("one");
+        run(here.decide(&request.clone().cost(5)));
+        for source in [Source::Store, Source::Remembered] {
+            assert_eq!(run(here.decide(&request)).source(), source);
+        }
+        run(elsewhere.reset(&request)).unwrap();
+        // It gives no sign; and it would be an hour if a denial were believed for as long as it said.
+        let until = Instant::now() + Duration::from_secs(60);
+        while !run(here.decide(&request)).allowed() {
+            assert!(Instant::now() < until, "the denial is still believed");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     #[test]
