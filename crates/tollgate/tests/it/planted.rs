@@ -77,7 +77,7 @@ planted! {
         "if r[1] and empty > forget_at(r[1], r[4]) then" => "if r[1] then r[1], r[7] = now, true elseif false then",
         found by contract::a_denial_changes_nothing_in_any_algorithm;
     timestamps_through_tostring:
-        "tolerance < 0 then return sent end" => "tolerance < 0 then return tonumber(tostring(sent)) end",
+        "  now = sent\nelse" => "  now = tonumber(tostring(sent))\nelse",
         found by contract::retry_after_is_true_to_the_microsecond;
     a_wait_for_what_never_fits:
         "return NEVER, 0, remaining, at, a, LEVEL" => "return LATER, at + 1000000, remaining, at, a, LEVEL",
@@ -108,7 +108,7 @@ planted! {
         "then cost = cost + costs[j] end" => "then end",
         found by contract::a_bucket_named_twice_is_charged_for_both;
     saves_up_more_than_the_burst:
-        "return now > at and now or at, 0, 0 end" => "return now > at and now or at, used - gone, 0 end",
+        "a, part = 0, 0" => "a, part = a - gone, 0",
         found by answers_like_memory;
     rounds_in_the_callers_favour:
         "elseif a > limit[3] + part then" => "elseif a >= limit[3] + part + UTOK then",
@@ -150,7 +150,7 @@ planted! {
         "local weight, rest = muldiv(b, y - time % y, y)" => "local weight, rest = 0, 0",
         found by answers_like_memory_in_windows;
     expires_before_it_is_full:
-        "local left = (latest > now and latest - now or 0) / 500" => "local left = 0",
+        "left = (latest > now and latest - now or 0) / 500" => "left = 0",
         found by nothing_expires_before_it_is_full;
     an_expiry_of_the_burst_by_nothing:
         "RATED - x, y / x * 17 / 16 }" => "RATED - x, 17 / 16 / math.floor(x / y) }",

@@ -2,9 +2,10 @@
 --
 -- KEYS[1]  the subject      KEYS[2]  the log's key
 -- ARGV[1]  the charge (BB: kind, nothing; c8: id; dddd: cost, x, y, z) and when it was charged (d)
--- ARGV[2]  the time in microseconds, and ARGV[3] its tolerance: see `time_of`
+-- ARGV[2]  the time in microseconds, and ARGV[3] its tolerance, if it is not this server's: see piece/time.lua
 
-now = time_of(ARGV[2], ARGV[3])
+local sent, tolerance = ARGV[2], ARGV[3]
+--[time]
 local kind, _, id, cost, x, y, z, charged_at = unpack_('<BBc8ddddd', ARGV[1])
 local r = read_record(1, id)
 if not r[1] then return 0 end

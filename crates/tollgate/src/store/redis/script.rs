@@ -70,31 +70,36 @@ impl Scripts {
     }
 
     fn changed_by(change: impl Fn(&str) -> String) -> Self {
-        let script = |head: &str, parts: &[&str]| Script::new(head, change(&parts.concat()));
-        // What all the others build upon.
-        let base = concat!(include_str!("time.lua"), include_str!("level.lua"));
+        let script =
+            |head: &str, parts: &[&str]| Script::new(head, change(&pasted(&parts.concat())));
+        let names = "local call, UTOK = redis.call, 1000000\n";
+        // What all the others build upon. `now` is in microseconds.
+        let base = [names, "local now\n", include_str!("level.lua")].concat();
         let (record, subject) = (include_str!("record.lua"), include_str!("subject.lua"));
         let arithmetic = include_str!("arithmetic.lua");
+        // It uses nothing of what is around it, as each thing that a function uses from outside has its price when the function is made.
         let seldom = [
-            "local function seldom(the_values, changed, lefts, ats, as, olds)\n",
+            "local function seldom(now, the_values, changed, lefts, ats, as, olds)\n",
+            names,
+            include_str!("level.lua"),
             record,
             subject,
             include_str!("seldom.lua"),
             "end\n",
         ]
         .concat();
-        let single = [base, &seldom, include_str!("single.lua")];
-        let tokens = [base, &seldom, include_str!("tokens.lua")];
-        let take = [base, record, subject, arithmetic, include_str!("take.lua")];
+        let single = [&seldom, names, "local now\n", include_str!("single.lua")];
+        let tokens = [&seldom, &base, include_str!("tokens.lua")];
+        let take = [&base, record, subject, arithmetic, include_str!("take.lua")];
         let refund = [
-            base,
+            &base,
             record,
             subject,
             arithmetic,
             include_str!("refund.lua"),
         ];
-        let reset = [base, record, subject, include_str!("reset.lua")];
-        let records = [base, record, subject, include_str!("records.lua")];
+        let reset = [&base, record, subject, include_str!("reset.lua")];
+        let records = [&base, record, subject, include_str!("records.lua")];
         // Looking is right on a server that is full, and so is what makes it less full.
         Self {
             single: script("#!lua", &single),
@@ -103,7 +108,7 @@ impl Scripts {
             peek: script("#!lua flags=no-writes", &take),
             refund: script("#!lua flags=allow-oom", &refund),
             reset: script("#!lua flags=allow-oom", &reset),
-            heartbeat: script("#!lua", &[base, include_str!("heartbeat.lua")]),
+            heartbeat: script("#!lua", &[&base, include_str!("heartbeat.lua")]),
             records: script("#!lua flags=no-writes", &records),
         }
     }
@@ -121,6 +126,19 @@ impl Scripts {
         ]
         .map(|script| script.plain.code.as_str())
     }
+}
+
+/// Code that scripts name, `--[drained]`, and have pasted there: to make a function of it costs a script more than to run it.
+const PIECES: [(&str, &str); 4] = [
+    ("--[time]", include_str!("piece/time.lua")),
+    ("--[full]", include_str!("piece/full.lua")),
+    ("--[drained]", include_str!("piece/drained.lua")),
+    ("--[life]", include_str!("piece/life.lua")),
+];
+
+fn pasted(code: &str) -> String {
+    let code = code.to_owned();
+    (PIECES.iter()).fold(code, |code, (name, piece)| code.replace(name, piece))
 }
 
 impl Text {

@@ -5,10 +5,11 @@
 --
 -- KEYS     the subject of each request
 -- ARGV[1]  for those in a row that are alike: how many (H), whether it is a shadow (B), and (ddddd) x, y, z, id, cost
--- ARGV[2]  the time in microseconds, and ARGV[3] its tolerance: see `time_of`
+-- ARGV[2]  the time in microseconds, and ARGV[3] its tolerance, if it is not this server's: see piece/time.lua
 -- Returns  the time (d), then for each request whether it passes (B) and the level as it was found (dd: at, a)
 
-now = time_of(ARGV[2], ARGV[3])
+local sent, tolerance = ARGV[2], ARGV[3]
+--[time]
 local pack, unpack_, sub, try = struct.pack, struct.unpack, string.sub, redis.pcall
 local blob, position, alike, count = ARGV[1], 1, 0, #KEYS
 local said = count > 1 and {}
@@ -20,7 +21,8 @@ local read_slowly, change_slowly, values, changed, lefts, ats, as
 for i = 1, count do
   if alike == 0 then
     alike, shadow, x, y, z, id, cost, position = unpack_('<HBddddd', blob, position)
-    room, most, cost = z * UTOK, full(x, y, z), cost * UTOK
+    --[full]
+    room, cost = z * UTOK, cost * UTOK
     mark, life = RATED - x, y / x * 17 / 16
   end
   alike = alike - 1
@@ -40,13 +42,14 @@ for i = 1, count do
       found = sub(value, 13, 28)
     else
       is_usual = false
-      if not read_slowly then read_slowly, change_slowly, values, changed, lefts, ats, as = seldom({}, {}, {}, {}, {}, {}) end
+      if not read_slowly then read_slowly, change_slowly, values, changed, lefts, ats, as = seldom(now, {}, {}, {}, {}, {}, {}) end
       at, a = read_slowly(value, 1, id)
       found = pack('<dd', at, a)
     end
   end
   local part
-  at, a, part = drained(at, a < most and a or most, x, y)
+  if a > most then a = most end
+  --[drained]
   a = a + cost
   local fits = cost == 0 or a <= room + part
   local passes = fits or shadow == 1
@@ -57,11 +60,11 @@ for i = 1, count do
       call('SETRANGE', key, '12', pack('<dd', at, a))
     elseif not value or #value == 44 then
       local left
-      head, left = life_until(latest)
+      --[life]
       call('SET', key, pack('<I4ddddd', head, id, at, a, mark, y), 'PX', left)
     else
       is_usual = false
-      if not read_slowly then read_slowly, change_slowly, values, changed, lefts, ats, as = seldom({}, {}, {}, {}, {}, {}) end
+      if not read_slowly then read_slowly, change_slowly, values, changed, lefts, ats, as = seldom(now, {}, {}, {}, {}, {}, {}) end
     end
   end
   if not is_usual then

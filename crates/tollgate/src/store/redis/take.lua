@@ -4,11 +4,12 @@
 -- ARGV[1]  1: charge what passes; 0: only look
 -- ARGV[2]  the requests: for each the number of charges (B) and its charges
 --          (HH: numbers of the subject's and the log's key; BB: kind, shadow; c8: id; dddd: cost, x, y, z)
--- ARGV[3]  the time in microseconds, and ARGV[4] its tolerance: see `time_of`
+-- ARGV[3]  the time in microseconds, and ARGV[4] its tolerance, if it is not this server's: see piece/time.lua
 -- Returns  the time (d), then for each request whether it passes (B) and for each charge
 --          (BB: fit, charged; ddd: when it fits or may go, what remains, when it is full)
 
-now = time_of(ARGV[3], ARGV[4])
+local sent, tolerance = ARGV[3], ARGV[4]
+--[time]
 local charging, blob = ARGV[1] == '1', ARGV[2]
 
 local replies, said, position, length = { pack('<d', now) }, 1, 1, #blob

@@ -10,10 +10,11 @@
 --          (BHB: which of the request's subjects, number of the limit, whether it is a shadow; d: id, which is a
 --          number here as that is faster; d: cost), those of one subject side by side;
 --          and the requests (HHHHH: number of the shape, numbers of its subjects, 0 where there are fewer than four)
--- ARGV[2]  the time in microseconds, and ARGV[3] its tolerance: see `time_of`
+-- ARGV[2]  the time in microseconds, and ARGV[3] its tolerance, if it is not this server's: see piece/time.lua
 -- Returns  the time (d), then for each request whether it passes (B) and for each tier the level as it was found (dd: at, a)
 
-now = time_of(ARGV[2], ARGV[3])
+local sent, tolerance = ARGV[2], ARGV[3]
+--[time]
 local pack, unpack_ = struct.pack, struct.unpack
 local RATED, FIRST, RECORD = -4, 5, 40
 local blob = ARGV[1]
@@ -102,7 +103,7 @@ while position <= length do
       end
       if there ~= id or b ~= limit[5] or e ~= y then
         is_usual = false
-        if not read_slowly then read_slowly, change_slowly = seldom(values, changed, lefts, ats, as, olds) end
+        if not read_slowly then read_slowly, change_slowly = seldom(now, values, changed, lefts, ats, as, olds) end
         at, a, place = read_slowly(value, i, id)
       end
     else
@@ -162,7 +163,7 @@ while position <= length do
       values[subject], changed[subject] = new, new
     elseif not is_done then
       if states[subject] then pack_state(subject) end
-      if not read_slowly then read_slowly, change_slowly = seldom(values, changed, lefts, ats, as, olds) end
+      if not read_slowly then read_slowly, change_slowly = seldom(now, values, changed, lefts, ats, as, olds) end
       change_slowly(subject, tiers, first, next_first - 1, admitted)
     end
     first = next_first
