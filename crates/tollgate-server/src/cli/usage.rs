@@ -22,12 +22,12 @@ Exit codes: 0 done, 1 the file, the database or Redis could not be reached, 2 ba
 
 pub(super) const RESET_EXAMPLES: &str = "\
 Examples:
-  tollgate reset --client merchant_123                 its limits are full again, on all its routes
+  tollgate reset --client merchant_123                 what it used is forgotten, on all its routes
   tollgate reset --ip 203.0.113.7 --json
   tollgate reset --everybody                           what rules with per: [] have counted
   tollgate reset --everybody --path /v1/charges        what all share who ask for this
 
-What the named callers used is forgotten. What they share with others, such as a limit for everybody or for a route, stays, unless --everybody \
+What the named callers used is forgotten. A rule that counts by two of them, such as per: [ip, client], is forgotten for both if both are named. What they share with others, such as a limit for everybody or for a route, stays, unless --everybody \
 is said in place of a caller. Programs that remember a denial keep to it for five seconds at the most. It asks the Redis of the configuration; usage in memory is known to the running program alone, whose decision \
 service answers POST /v1/reset.
 
@@ -36,7 +36,8 @@ Exit codes: 0 done, 1 the file, the database or Redis could not be reached, 2 ba
 /// Who is meant.
 #[derive(Args, Debug)]
 pub(crate) struct WhoArgs {
-    /// A client, by its id.
+    /// A client, by its id; one that nobody has written down is called by where its id came from, such as x-user-id:42, as
+    /// `tollgate explain` says.
     #[arg(long, value_name = "ID")]
     pub(crate) client: Option<String>,
 

@@ -1,5 +1,6 @@
 //! `tollgate inspect`: what a caller used of every rule, and when it is full again. Changes nothing.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::time::Duration;
 
@@ -65,6 +66,7 @@ pub(super) fn facts<'a>(args: &'a WhoArgs, policy: &'a Policy) -> Result<Facts<'
         host: text("host", &args.host)?,
         ..Facts::default()
     };
+    let mut names = HashSet::new();
     for said in &args.attribute {
         let Some((name, value)) = said.split_once('=').filter(|(_, value)| !value.is_empty())
         else {
@@ -73,6 +75,12 @@ pub(super) fn facts<'a>(args: &'a WhoArgs, policy: &'a Policy) -> Result<Facts<'
                 "\"{said}\" is not an attribute; use --attribute NAME=VALUE"
             )));
         };
+        if !names.insert(name) {
+            let name = escaped(name, 100);
+            return Err(Failure::BadInput(format!(
+                "--attribute says \"{name}\" twice; ask for one after the other"
+            )));
+        }
         if !facts.add_attribute(policy, name, value) {
             return Err(Failure::BadInput(unknown_attribute(name, policy)));
         }
@@ -103,17 +111,23 @@ fn unknown_attribute(name: &str, policy: &Policy) -> String {
 
 /// Where to ask in place of this.
 pub(super) fn in_memory(config: &Config, what: &str) -> Failure {
-    let token = match what {
-        "reset" => "-H \"Authorization: Bearer $TOKEN\" ",
-        _ => "",
-    };
     let ask = match &config.service {
-        Some(service) => format!(
-            "ask its decision service: curl http://{}/v1/{what} {token}-d '{{ \"client\": \"ID\" }}'",
-            service.listen
-        ),
+        Some(service) if service.token.is_none() && what == "reset" => {
+            "set service.token in its configuration, and ask its decision service by POST /v1/reset"
+                .to_owned()
+        }
+        Some(service) => {
+            let token = match service.token {
+                Some(_) => "-H \"Authorization: Bearer $TOKEN\" ",
+                None => "",
+            };
+            format!(
+                "ask its decision service: curl http://{}/v1/{what} {token}-d '{{ \"client\": \"ID\" }}'",
+                service.listen
+            )
+        }
         None => format!(
-            "add `service: {{}}` to the configuration, and ask it by POST /v1/{what}; or share usage by `store: {{ redis: … }}`"
+            "add `service: {{ token: … }}` to the configuration, and ask it by POST /v1/{what}; or share usage by `store: {{ redis: … }}`"
         ),
     };
     Failure::Unavailable(format!(

@@ -106,11 +106,26 @@ async fn answer_reset(shared: &Shared, request: Request) -> Result<Response<Body
     }
     let forgotten = (shared.door.limiter()).reset_by(policy.rules(), &request);
     let so = "only a part may have been forgotten, or nothing; ask again";
-    let forgotten = forgotten.await.map_err(|error| out_of_reach(&error, so))?;
-    let report = Forgotten::of(&forgotten, &policy, &facts);
-    let client = facts.client.as_deref().map(|client| escaped(client, 80));
+    let forgotten = forgotten.await;
+    let short = |said: Option<&str>| said.map(|said| escaped(said, 80));
+    let (client, plan) = (short(facts.client.as_deref()), short(facts.plan.as_deref()));
+    let (route, method) = (short(facts.route), short(facts.method));
     let ip = facts.ip.map(tracing::field::display);
-    tracing::info!(client, ip, everybody, "reset: {}", report.summary());
+    let forgotten = forgotten.map_err(|error| {
+        tracing::warn!(
+            client,
+            ip,
+            plan,
+            route,
+            method,
+            everybody,
+            "a reset failed: {so}"
+        );
+        out_of_reach(&error, so)
+    })?;
+    let report = Forgotten::of(&forgotten, &policy, &facts);
+    let said = report.summary();
+    tracing::info!(client, ip, plan, route, method, everybody, "reset: {said}");
     Ok(with_body(StatusCode::OK, &report))
 }
 

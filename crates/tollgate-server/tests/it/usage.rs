@@ -269,23 +269,37 @@ fn what_makes_no_sense_or_cannot_be_done_is_said_with_what_to_do() {
 
 #[test]
 fn usage_in_memory_is_to_be_asked_of_the_program_that_has_it() {
-    let program = folder(&config(""));
-    let said = refusal(&program, 1, &["inspect", "--client", "a"]);
-    assert!(
-        said.contains("in the memory of the running program"),
-        "{said}"
-    );
-    assert!(
-        said.contains("curl http://127.0.0.1:8081/v1/inspect -d"),
-        "{said}"
-    );
-    let said = refusal(&program, 1, &["reset", "--client", "a"]);
-    assert!(
-        said.contains("/v1/reset -H \"Authorization: Bearer $TOKEN\" -d"),
-        "{said}"
-    );
-    let said = refusal(&folder("rules: []"), 1, &["inspect", "--client", "a"]);
-    assert!(said.contains("add `service: {}`"), "{said}");
+    const BEARER: &str = "-H \"Authorization: Bearer $TOKEN\" -d";
+    let open = "service: { listen: \"127.0.0.1:8081\" }\nrules: []\n";
+    let guarded =
+        "service: { listen: \"127.0.0.1:8081\", token: \"0123456789abcdef0123\" }\nrules: []\n";
+    let asked = |config: &str, command: &str| {
+        let said = refusal(&folder(config), 1, &[command, "--client", "a"]);
+        assert!(said.contains("in the memory of the running"), "{said}");
+        said
+    };
+    for (config, command, right) in [
+        (
+            open,
+            "inspect",
+            "curl http://127.0.0.1:8081/v1/inspect -d".to_owned(),
+        ),
+        (open, "reset", "set service.token".to_owned()),
+        (guarded, "inspect", format!("/v1/inspect {BEARER}")),
+        (guarded, "reset", format!("/v1/reset {BEARER}")),
+        (
+            "rules: []",
+            "inspect",
+            "add `service: { token: … }`".to_owned(),
+        ),
+    ] {
+        let said = asked(config, command);
+        assert!(said.contains(&right), "{said}");
+    }
+    let twice = ["inspect", "--attribute", "a=1", "--attribute", "a=2"];
+    let rule = "rules: [{ id: a, per: [attribute:a], limit: \"1/s\" }]";
+    let said = refusal(&folder(rule), 2, &twice);
+    assert!(said.contains("\"a\" twice"), "{said}");
 }
 
 /// A command is no instance that would take its share of the limits.

@@ -317,7 +317,9 @@ fn plain_digits(text: &str) -> Option<String> {
         None => text.split('_').all(is_digits),
         Some((first, rest)) => {
             let is_group = |group: &str| is_digits(group) && group.len() == 3;
-            is_digits(first) && first.len() <= 3 && rest.split(',').all(is_group)
+            // No number begins with a group of 0: 0,500 is a half.
+            let is_first = is_digits(first) && first.len() <= 3 && !first.starts_with('0');
+            is_first && rest.split(',').all(is_group)
         }
     };
     is_right.then(|| text.replace(['_', ','], ""))
@@ -329,7 +331,8 @@ fn number_for(got: &str) -> String {
         return format!("a number with {GROUPS}");
     };
     let is_fraction = !fraction.is_empty() && fraction.bytes().all(|b| b.is_ascii_digit());
-    let may_be_group = fraction.len() == 3 && !whole.is_empty() && !whole.contains('.');
+    let may_be_group =
+        fraction.len() == 3 && !whole.is_empty() && whole != "0" && !whole.contains('.');
     if !is_fraction || may_be_group {
         return format!("a number with {GROUPS}");
     }
@@ -353,13 +356,20 @@ fn option_for(got: &str) -> String {
 fn rate_of(digits: u64, scale: u64, period_us: u64) -> Result<Rate, LimitError> {
     let shared = gcd(digits, scale).max(1);
     let (count, scale) = (digits / shared, scale / shared);
-    let period_us = period_us.saturating_mul(scale);
+    // Longer than any number of microseconds, before it is shortened.
+    let period_us = u128::from(period_us) * u128::from(scale);
     // 99.999/d is 99999 per 1000 days, which is too long, and so 11111 per 111 days and a bit.
-    let shared = match period_us > LONGEST_US {
-        true => gcd(count, period_us).max(1),
+    let shared = match period_us > u128::from(LONGEST_US) {
+        // What divides both divides the count and what is left of the period by it.
+        true => gcd(
+            count,
+            u64::try_from(period_us % u128::from(count.max(1))).unwrap_or(0),
+        )
+        .max(1),
         false => 1,
     };
-    Rate::new(count / shared, Duration::from_micros(period_us / shared))
+    let period_us = u64::try_from(period_us / u128::from(shared)).unwrap_or(u64::MAX);
+    Rate::new(count / shared, Duration::from_micros(period_us))
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -374,6 +384,14 @@ mod tests {
 
     fn limit(text: &str) -> Limit {
         text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
+    }
+
+    /// Their periods are longer than any number of microseconds before they are shortened.
+    #[test]
+    fn no_rate_becomes_another_because_its_period_is_long() {
+        for text in ["4.294967297/d", "0.286331153/d"] {
+            assert!(text.parse::<Limit>().is_err(), "{text}");
+        }
     }
 
     #[test]
@@ -505,6 +523,7 @@ mod tests {
             ),
             ("1,5/s", "column 1, expected a decimal point"),
             ("1,5/s", "write 1.5"),
+            ("0,500/s", "write 0.500"),
             (",5/s", "write 0.5"),
             (",500/s", "write 0.500"),
             ("1.000,5/s", "write 1000.5"),

@@ -132,7 +132,7 @@ planted! {
         "elseif not value or #value == 44 then" => "elseif true then",
         found by buckets_of_one_subject_keep_apart;
     charges_a_single_caller_for_another_rule:
-        "if there == id and b == mark and e == y then" => "if b == mark and e == y then",
+        "if there == id and b == mark and e == y and" => "if b == mark and e == y and",
         found by buckets_of_one_subject_keep_apart;
     forgets_what_is_seldom_for_a_single_caller:
         "call('SET', key, changed[i], 'PX', left)" => "",

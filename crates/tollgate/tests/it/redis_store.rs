@@ -138,6 +138,8 @@ fn foreign_values(ours: &[u8]) -> Vec<(&'static str, Option<Vec<u8>>)> {
         ("nothing", Some(Vec::new())),
         ("three bytes", Some(b"abc".to_vec())),
         ("noise", Some(vec![0xff; 44])),
+        ("text", Some(vec![b'a'; 44])),
+        ("a time beyond all times", with(1e161, 1.0)),
         ("half of a record", Some(ours[..24].to_vec())),
         ("a time that is none", with(f64::NAN, 1.0)),
         ("an amount that is none", with(1.0, f64::NAN)),

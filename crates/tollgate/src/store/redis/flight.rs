@@ -22,7 +22,7 @@ use super::meter::Meter;
 use super::parcel::{self, Parcel, Reader, Way};
 use super::script::{Script, Scripts};
 use super::{single, tokens};
-use crate::limit::Limit;
+use crate::limit::{Algorithm, Limit};
 use crate::store::Taken;
 
 /// Calls under way at the same time: so that few wait where little is asked, and that calls are full where much is.
@@ -269,8 +269,9 @@ impl Flights {
         charged_at_us: u64,
     ) -> Result<(), RedisError> {
         let blob = parcel::refund(limit, address.id, cost, charged_at_us);
-        let log_key = address.log_key();
-        let keys = [address.key, log_key];
+        let log_key = (limit.algorithm() == Algorithm::SlidingLog).then(|| address.log_key());
+        // A key that is not needed would not be there, and while slots move that is refused.
+        let keys: SmallVec<[String; 2]> = std::iter::once(address.key).chain(log_key).collect();
         let time = self.time();
         let until = Instant::now() + self.deadline;
         let args = with_time(&[&blob], &time);

@@ -5,7 +5,7 @@
 
 local value, said = value_of(KEYS[1]), {}
 for place = HEAD + 1, #value, RECORD do
-  local _, a, b, e = record_at(value, place)
-  if not (a == 0 and b == LEVEL) then said[#said + 1] = pack('<c8d', sub(value, place, place + 7), e) end
+  local at, a, b, e = record_at(value, place)
+  if at >= 0 and e >= 0 and e < EXACT and not (a == 0 and b == LEVEL) then said[#said + 1] = pack('<c8d', sub(value, place, place + 7), e) end
 end
 return table.concat(said)

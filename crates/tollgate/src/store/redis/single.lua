@@ -37,7 +37,7 @@ for i = 1, count do
   if value then
     local there, b, e
     head, there, at, a, b, e = unpack_('<I4ddddd', value)
-    if there == id and b == mark and e == y then
+    if there == id and b == mark and e == y and at < 9007199254740992 then
       -- at and a, as they lie there.
       found = sub(value, 13, 28)
     else

@@ -80,7 +80,7 @@ local function cleaned(value)
   for place = HEAD + 1, #value, RECORD do
     local at, _, _, e = record_at(value, place)
     local last = forget_at(at, e)
-    if last > past then
+    if at >= 0 and last > past and last < EXACT then
       latest = max(latest, last)
       parts[#parts + 1] = sub(value, place, place + RECORD - 1)
     end

@@ -101,7 +101,7 @@ while position <= length do
         place = place + RECORD
         if place < #value then there, at, a, b, e = unpack_('<ddddd', value, place) end
       end
-      if there ~= id or b ~= limit[5] or e ~= y then
+      if there ~= id or b ~= limit[5] or e ~= y or not (at < 9007199254740992) then
         is_usual = false
         if not read_slowly then read_slowly, change_slowly = seldom(now, values, changed, lefts, ats, as, olds) end
         at, a, place = read_slowly(value, i, id)
