@@ -63,9 +63,9 @@ planted! {
         "if whole < 0 then whole = 0 end" => "if whole < 0 then whole = -whole end",
         found by contract::a_clock_that_goes_back_admits_nothing_more;
     a_single_callers_mark_moves_on_a_rejection:
-        "local passes = fits or shadow == 1" =>
+        "passes = fits or shadow == 1" =>
             "if value and not fits then call('SETRANGE', key, '12', pack('<dd', now, math.ceil((a - cost) / UTOK) * UTOK)) end \
-             local passes = fits or shadow == 1",
+             passes = fits or shadow == 1",
         found by contract::knocking_while_denied_does_not_delay_the_next_token;
     the_mark_of_token_buckets_moves_on_a_rejection:
         "a, is_usual = -1, false" =>
@@ -120,10 +120,10 @@ planted! {
         "cost == 0 or a <= room + part" => "a <= room + part",
         found by who_takes_nothing_passes;
     a_single_shadow_decides:
-        "local passes = fits or shadow == 1" => "local passes = fits",
+        "passes = fits or shadow == 1" => "passes = fits",
         found by answers_like_memory;
     charges_a_single_caller_for_what_does_not_fit:
-        "if is_usual and fits and cost > 0 then" => "if is_usual and cost > 0 then",
+        "elseif fits and cost > 0 then" => "elseif cost > 0 then",
         found by contract::a_denial_changes_nothing_in_any_algorithm;
     takes_the_others_for_like_the_first:
         "alike = alike - 1" => "",
@@ -132,7 +132,10 @@ planted! {
         "elseif not value or #value == 44 then" => "elseif true then",
         found by buckets_of_one_subject_keep_apart;
     charges_a_single_caller_for_another_rule:
-        "if there == id and b == mark and e == y and" => "if b == mark and e == y and",
+        "if slowly or there ~= id or b ~= mark" => "if slowly or b ~= mark",
+        found by buckets_of_one_subject_keep_apart;
+    forgets_to_charge_a_single_caller_who_has_other_buckets:
+        "slowly, again = true, true" => "slowly = true",
         found by buckets_of_one_subject_keep_apart;
     forgets_what_is_seldom_for_a_single_caller:
         "call('SET', key, changed[i], 'PX', left)" => "",

@@ -5,6 +5,7 @@
 -- ARGV[2]  for how many milliseconds it counts from now on; 0: it goes
 -- Returns  how many live
 
+--[names]
 local instances, id, life = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local time = call('TIME')
 local this_moment = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -3,6 +3,11 @@
 -- KEYS[1]  the subject
 -- Returns  for each record that says something its id (c8), and from when on it says nothing (d)
 
+--[names]
+local now
+--[level]
+--[record]
+--[subject]
 local value, said = value_of(KEYS[1]), {}
 for place = HEAD + 1, #value, RECORD do
   local at, a, b, e = record_at(value, place)

@@ -4,6 +4,12 @@
 -- ARGV[1]  the charge (BB: kind, nothing; c8: id; dddd: cost, x, y, z) and when it was charged (d)
 -- ARGV[2]  the time in microseconds, and ARGV[3] its tolerance, if it is not this server's: see piece/time.lua
 
+--[names]
+local now
+--[level]
+--[record]
+--[subject]
+--[arithmetic]
 local sent, tolerance = ARGV[2], ARGV[3]
 --[time]
 local kind, _, id, cost, x, y, z, charged_at = unpack_('<BBc8ddddd', ARGV[1])

@@ -3,6 +3,11 @@
 -- KEYS[1]  the subject      KEYS[2…]  the log's key of each bucket
 -- ARGV     the id of each bucket
 
+--[names]
+local now
+--[level]
+--[record]
+--[subject]
 local value, gone = value_of(KEYS[1]), {}
 for i = 1, #ARGV do
   gone[ARGV[i]] = true

@@ -70,46 +70,18 @@ impl Scripts {
     }
 
     fn changed_by(change: impl Fn(&str) -> String) -> Self {
-        let script =
-            |head: &str, parts: &[&str]| Script::new(head, change(&pasted(&parts.concat())));
-        let names = "local call, UTOK = redis.call, 1000000\n";
-        // What all the others build upon. `now` is in microseconds.
-        let base = [names, "local now\n", include_str!("level.lua")].concat();
-        let (record, subject) = (include_str!("record.lua"), include_str!("subject.lua"));
-        let arithmetic = include_str!("arithmetic.lua");
-        // It uses nothing of what is around it, as each thing that a function uses from outside has its price when the function is made.
-        let seldom = [
-            "local function seldom(now, the_values, changed, lefts, ats, as, olds)\n",
-            names,
-            include_str!("level.lua"),
-            record,
-            subject,
-            include_str!("seldom.lua"),
-            "end\n",
-        ]
-        .concat();
-        let single = [&seldom, names, "local now\n", include_str!("single.lua")];
-        let tokens = [&seldom, &base, include_str!("tokens.lua")];
-        let take = [&base, record, subject, arithmetic, include_str!("take.lua")];
-        let refund = [
-            &base,
-            record,
-            subject,
-            arithmetic,
-            include_str!("refund.lua"),
-        ];
-        let reset = [&base, record, subject, include_str!("reset.lua")];
-        let records = [&base, record, subject, include_str!("records.lua")];
+        let script = |head, code| Script::new(head, change(&pasted(code)));
+        let take = include_str!("take.lua");
         // Looking is right on a server that is full, and so is what makes it less full.
         Self {
-            single: script("#!lua", &single),
-            tokens: script("#!lua", &tokens),
-            take: script("#!lua", &take),
-            peek: script("#!lua flags=no-writes", &take),
-            refund: script("#!lua flags=allow-oom", &refund),
-            reset: script("#!lua flags=allow-oom", &reset),
-            heartbeat: script("#!lua", &[&base, include_str!("heartbeat.lua")]),
-            records: script("#!lua flags=no-writes", &records),
+            single: script("#!lua", include_str!("single.lua")),
+            tokens: script("#!lua", include_str!("tokens.lua")),
+            take: script("#!lua", take),
+            peek: script("#!lua flags=no-writes", take),
+            refund: script("#!lua flags=allow-oom", include_str!("refund.lua")),
+            reset: script("#!lua flags=allow-oom", include_str!("reset.lua")),
+            heartbeat: script("#!lua", include_str!("heartbeat.lua")),
+            records: script("#!lua flags=no-writes", include_str!("records.lua")),
         }
     }
 
@@ -128,8 +100,15 @@ impl Scripts {
     }
 }
 
-/// Code that scripts name, `--[drained]`, and have pasted there: to make a function of it costs a script more than to run it.
-const PIECES: [(&str, &str); 4] = [
+/// What scripts share, pasted where they name it (`--[drained]`): to make a function of it costs a script more than to run it, so only
+/// those that need it in several places do. A piece may name those below it.
+const PIECES: [(&str, &str); 10] = [
+    ("--[seldom]", include_str!("piece/seldom.lua")),
+    ("--[names]", include_str!("piece/names.lua")),
+    ("--[level]", include_str!("piece/level.lua")),
+    ("--[record]", include_str!("piece/record.lua")),
+    ("--[subject]", include_str!("piece/subject.lua")),
+    ("--[arithmetic]", include_str!("piece/arithmetic.lua")),
     ("--[time]", include_str!("piece/time.lua")),
     ("--[full]", include_str!("piece/full.lua")),
     ("--[drained]", include_str!("piece/drained.lua")),

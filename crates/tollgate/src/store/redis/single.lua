@@ -8,12 +8,14 @@
 -- ARGV[2]  the time in microseconds, and ARGV[3] its tolerance, if it is not this server's: see piece/time.lua
 -- Returns  the time (d), then for each request whether it passes (B) and the level as it was found (dd: at, a)
 
+--[names]
+local now
 local sent, tolerance = ARGV[2], ARGV[3]
 --[time]
-local pack, unpack_, sub, try = struct.pack, struct.unpack, string.sub, redis.pcall
+local pack, unpack_, try = struct.pack, struct.unpack, redis.pcall
 local blob, position, alike, count = ARGV[1], 1, 0, #KEYS
 local said = count > 1 and {}
-local RATED, NOTHING = -4, '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+local RATED = -4
 local shadow, x, y, z, id, cost, room, most, mark, life
 -- What is seldom needed is made when it is.
 local read_slowly, change_slowly, values, changed, lefts, ats, as
@@ -30,57 +32,58 @@ for i = 1, count do
   local value = try('GET', key)
   if value and #value ~= 44 and (#value < 44 or #value % 40 ~= 4) then
     -- What nobody here wrote counts as nothing, and is written over; if it is no string, that is said by an error. Others end the call.
-    if value.err and sub(value.err, 1, 9) ~= 'WRONGTYPE' then call('GET', key) end
+    if value.err and string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then call('GET', key) end
     value = false
   end
-  local is_usual, head, at, a, found = true, 0, 0, 0, NOTHING
-  if value then
-    local there, b, e
-    head, there, at, a, b, e = unpack_('<I4ddddd', value)
-    if there == id and b == mark and e == y and at < 9007199254740992 then
-      -- at and a, as they lie there.
-      found = sub(value, 13, 28)
-    else
-      is_usual = false
-      if not read_slowly then read_slowly, change_slowly, values, changed, lefts, ats, as = seldom(now, {}, {}, {}, {}, {}, {}) end
-      at, a = read_slowly(value, 1, id)
-      found = pack('<dd', at, a)
+  local slowly, again, passes, found_at, found_a = false, nil, nil, nil, nil
+  repeat
+    again = false
+    local head, at, a, part = 0, 0, 0, nil
+    if value then
+      local there, b, e
+      head, there, at, a, b, e = unpack_('<I4ddddd', value)
+      if slowly or there ~= id or b ~= mark or e ~= y or not (at < 9007199254740992) then
+        slowly = true
+        if not read_slowly then
+          --[seldom]
+          read_slowly, change_slowly, values, changed, lefts, ats, as = seldom(now, {}, {}, {}, {}, {}, {})
+        end
+        at, a = read_slowly(value, 1, id)
+      end
     end
-  end
-  local part
-  if a > most then a = most end
-  --[drained]
-  a = a + cost
-  local fits = cost == 0 or a <= room + part
-  local passes = fits or shadow == 1
-  if is_usual and fits and cost > 0 then
-    local latest = at + a * life
-    if latest <= head * UTOK then
-      -- In place, which also keeps the expiry.
-      call('SETRANGE', key, '12', pack('<dd', at, a))
-    elseif not value or #value == 44 then
-      local left
-      --[life]
-      call('SET', key, pack('<I4ddddd', head, id, at, a, mark, y), 'PX', left)
-    else
-      is_usual = false
-      if not read_slowly then read_slowly, change_slowly, values, changed, lefts, ats, as = seldom(now, {}, {}, {}, {}, {}, {}) end
+    found_at, found_a = at, a
+    if a > most then a = most end
+    --[drained]
+    a = a + cost
+    local fits = cost == 0 or a <= room + part
+    passes = fits or shadow == 1
+    if slowly then
+      values[i], ats[1], as[1] = value, at, fits and a or -1
+      -- A list of one tier, as tokens.lua makes them.
+      change_slowly(i, { { 1, { x, y, room, most, mark, life }, shadow, id, cost } }, 1, 1, passes)
+      local left = lefts[i]
+      if left then
+        call('SET', key, changed[i], 'PX', left)
+      elseif changed[i] then
+        call('SETRANGE', key, '0', changed[i])
+      end
+    elseif fits and cost > 0 then
+      local latest = at + a * life
+      if latest <= head * UTOK then
+        -- In place, which also keeps the expiry.
+        call('SETRANGE', key, '12', pack('<dd', at, a))
+      elseif not value or #value == 44 then
+        local left
+        --[life]
+        call('SET', key, pack('<I4ddddd', head, id, at, a, mark, y), 'PX', left)
+      else
+        -- Others lie beside it, and who says nothing any more is to go now.
+        slowly, again = true, true
+      end
     end
-  end
-  if not is_usual then
-    values[i], ats[1], as[1] = value, at, fits and a or -1
-    -- A list of one tier, as tokens.lua makes them.
-    change_slowly(i, { { 1, { x, y, room, most, mark, life }, shadow, id, cost } }, 1, 1, passes)
-    local left = lefts[i]
-    if left then
-      call('SET', key, changed[i], 'PX', left)
-    elseif changed[i] then
-      call('SETRANGE', key, '0', changed[i])
-    end
-  end
-  local answer = (passes and '\1' or '\0') .. found
+  until not again
   -- Most are alone.
-  if not said then return pack('<d', now) .. answer end
-  said[i] = answer
+  if not said then return pack('<dBdd', now, passes and 1 or 0, found_at, found_a) end
+  said[i] = pack('<Bdd', passes and 1 or 0, found_at, found_a)
 end
 return pack('<d', now) .. table.concat(said)

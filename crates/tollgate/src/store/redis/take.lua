@@ -8,6 +8,12 @@
 -- Returns  the time (d), then for each request whether it passes (B) and for each charge
 --          (BB: fit, charged; ddd: when it fits or may go, what remains, when it is full)
 
+--[names]
+local now
+--[level]
+--[record]
+--[subject]
+--[arithmetic]
 local sent, tolerance = ARGV[3], ARGV[4]
 --[time]
 local charging, blob = ARGV[1] == '1', ARGV[2]

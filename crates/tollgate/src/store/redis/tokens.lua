@@ -13,6 +13,10 @@
 -- ARGV[2]  the time in microseconds, and ARGV[3] its tolerance, if it is not this server's: see piece/time.lua
 -- Returns  the time (d), then for each request whether it passes (B) and for each tier the level as it was found (dd: at, a)
 
+--[names]
+local now
+--[level]
+--[seldom]
 local sent, tolerance = ARGV[2], ARGV[3]
 --[time]
 local pack, unpack_ = struct.pack, struct.unpack

@@ -1,5 +1,10 @@
--- What tokens.lua and single.lua need seldom. It is made when it is needed, as to make these functions costs more than to run them.
-
+-- What tokens.lua and single.lua need seldom. It is made when it is needed, as to make these functions costs more than to run them. It uses
+-- nothing of what is around it, as each thing that a function uses from outside has its price when the function is made.
+local function seldom(now, the_values, changed, lefts, ats, as, olds)
+--[names]
+--[level]
+--[record]
+--[subject]
 -- They are closures over lists of whoever makes them, which are returned as well, for who makes those here too: values by subject, what is to be
 -- written of them, their lives if those are to be set; and by tier when its level was true and what is used (see tokens.lua).
 
@@ -51,3 +56,4 @@ local function change_slowly(subject, tiers, first, last, admitted)
 end
 
 return read_slowly, change_slowly, the_values, changed, lefts, ats, as
+end

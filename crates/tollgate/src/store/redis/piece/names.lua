@@ -1,0 +1,1 @@
+local call, UTOK = redis.call, 1000000
