@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tollgate::store::{MemoryConfig, RedisConfig, RedisStore};
-use tollgate::{BreakerConfig, Instances, SharedConfig};
+use tollgate::store::{MemoryConfig, RedisClock, RedisConfig, RedisStore};
+use tollgate::{BreakerConfig, Clock, Instances, SharedConfig};
 
 use super::secret::{Secret, Url};
 use super::values::name;
-use crate::document::reading::{Fields, Place, duration, number, shown};
+use crate::document::reading::{Fields, Place, choice, duration, number, shown};
 use crate::document::{Problems, Spot};
 
 pub(super) const STORE: &[&str] = &[
@@ -17,6 +17,8 @@ pub(super) const STORE: &[&str] = &[
     "breaker",
     "instances",
     "prefix",
+    "clock",
+    "clock_tolerance",
     "remembered_denials",
     "max_keys",
     "max_log_entries",
@@ -24,12 +26,14 @@ pub(super) const STORE: &[&str] = &[
 pub(super) const BREAKER: &[&str] = &["failures", "within", "open_for"];
 
 /// The fields that say something about Redis, and those that say something about memory.
-const FOR_REDIS: [&str; 6] = [
+const FOR_REDIS: [&str; 8] = [
     "deadline",
     "connect_timeout",
     "breaker",
     "instances",
     "prefix",
+    "clock",
+    "clock_tolerance",
     "remembered_denials",
 ];
 const FOR_MEMORY: [&str; 2] = ["max_keys", "max_log_entries"];
@@ -120,6 +124,7 @@ fn redis(fields: &Fields<'_>, problems: &mut Problems) -> RedisConfig {
         prefix: fields
             .optional("prefix", problems, name)
             .map_or(default.prefix.clone(), |name| name.to_string()),
+        clock: clock(fields, problems),
         deadline: fields.or("deadline", default.deadline, problems, time(60)),
         connect_timeout: fields.or(
             "connect_timeout",
@@ -129,6 +134,31 @@ fn redis(fields: &Fields<'_>, problems: &mut Problems) -> RedisConfig {
         ),
         ..default
     }
+}
+
+/// Whose time counts: Redis's, or that of this process, as far as it may be behind.
+fn clock(fields: &Fields<'_>, problems: &mut Problems) -> RedisClock {
+    let whose = [("store", false), ("caller", true)];
+    let is_callers = fields.optional("clock", problems, choice(&whose));
+    let range = Duration::from_millis(1)..=Duration::from_secs(10);
+    let said = fields.optional("clock_tolerance", problems, duration(range));
+    if is_callers == Some(true) {
+        return RedisClock::Caller {
+            clock: Clock::system(),
+            tolerance: said.unwrap_or(RedisClock::TOLERANCE),
+        };
+    }
+    // Where the clock was said and cannot be read, the tolerance may be right.
+    let is_the_stores = is_callers == Some(false) || !fields.has("clock");
+    if let Some(tolerance) = fields.get("clock_tolerance").filter(|_| is_the_stores) {
+        tolerance
+            .error(
+                problems,
+                "it is about the callers' clocks, and the store's counts",
+            )
+            .help("say clock: caller as well, or leave the tolerance out");
+    }
+    RedisClock::Server
 }
 
 fn shared(fields: &Fields<'_>, problems: &mut Problems) -> SharedConfig {

@@ -1,6 +1,9 @@
 //! The documentation against the reader: the same fields, and examples that work.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tollgate::store::RedisClock;
 
 use super::*;
 
@@ -64,6 +67,10 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
     };
     let StoreConfig::Memory(memory) = config.store else {
         panic!("it says nothing of Redis");
+    };
+    let text = "store: { redis: redis://127.0.0.1, clock: caller }\n";
+    let RedisClock::Caller { tolerance, .. } = clock_of(text) else {
+        panic!("it says the callers'");
     };
     let kept = parse("database: { url: sqlite:a }\n", &|_| None).unwrap();
     let (database, audit) = (kept.database.unwrap(), kept.audit.unwrap());
@@ -139,6 +146,7 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
             time(redis.shared.breaker.open_for),
         ),
         ("store.prefix", redis.config.prefix.clone()),
+        ("store.clock_tolerance", time(tolerance)),
         (
             "store.remembered_denials",
             redis.shared.remembered_denials.to_string(),
@@ -155,6 +163,28 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
             .unwrap();
         let column = row.split('|').nth(3).unwrap().trim();
         assert_eq!(column, format!("`{default}`"), "{field}");
+    }
+}
+
+fn clock_of(text: &str) -> RedisClock {
+    match parse(text, &|_| None).unwrap().store {
+        StoreConfig::Redis(redis) => redis.config.clock,
+        StoreConfig::Memory(_) => panic!("{text} says Redis"),
+    }
+}
+
+#[test]
+fn the_stores_clock_counts_unless_the_callers_is_said() {
+    for said in ["", ", clock: store"] {
+        let text = format!("store: {{ redis: redis://127.0.0.1{said} }}\n");
+        assert!(matches!(clock_of(&text), RedisClock::Server), "{text}");
+    }
+    for (said, ms) in [("", 100), (", clock_tolerance: 250ms", 250)] {
+        let text = format!("store: {{ redis: redis://127.0.0.1, clock: caller{said} }}\n");
+        let RedisClock::Caller { tolerance, .. } = clock_of(&text) else {
+            panic!("{text} says the callers'");
+        };
+        assert_eq!(tolerance, Duration::from_millis(ms), "{text}");
     }
 }
 

@@ -351,7 +351,7 @@ gateway:
   listen: "${OPEN}"
   upstreams: [{ path: "${PATH_OF}", to: "http://a" }, { path: "${PATH_OF}", to: "${ANY}" }]
 admin: { listen: "${OPEN}" }
-store: { deadline: "${ANY}", prefix: "${PATH_OF}", instances: "${ANY}", redis: "${ANY}" }
+store: { deadline: "${ANY}", prefix: "${PATH_OF}", instances: "${ANY}", clock: "${ANY}", clock_tolerance: "${ANY}", redis: "${ANY}" }
 database: { url: "${ANY}", scope: "${PATH_OF}" }
 rules_from: "${ANY}"
 log: { level: "${ANY}" }

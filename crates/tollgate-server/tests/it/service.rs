@@ -422,6 +422,33 @@ fn a_request_in_a_queue_waits_here_and_a_check_says_how_long() {
 }
 
 #[test]
+fn whose_clock_counts_in_redis_is_what_the_configuration_says() {
+    let redis = RedisServer::start();
+    let _ = redis.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+    // The tolerance, in microseconds, stands behind the caller's time.
+    for (said, tolerance) in [
+        ("", None),
+        (", clock: store", None),
+        (", clock: caller", Some("100000")),
+        (", clock: caller, clock_tolerance: 250ms", Some("250000")),
+    ] {
+        let _ = redis.ask(&["SLOWLOG", "RESET"]);
+        let served = Served::start(&format!(
+            "service: {{}}\nstore: {{ redis: {:?}, deadline: 20s{said} }}\nrules: [{{ id: client, per: [client], limit: \"1/h burst 10\" }}]\n",
+            redis.url()
+        ));
+        let answer = served.check(&json!({ "client": "a" }));
+        assert_eq!(answer["source"], "store", "{answer}");
+        let calls = redis.ask(&["SLOWLOG", "GET", "-1"]);
+        assert!(calls.contains("EVAL"), "{calls}");
+        for known in ["100000", "250000"] {
+            let is_sent = calls.lines().any(|line| line.trim() == known);
+            assert_eq!(is_sent, tolerance == Some(known), "{said:?}: {calls}");
+        }
+    }
+}
+
+#[test]
 fn without_redis_decisions_go_on_and_a_closed_rule_says_503() {
     let redis = RedisServer::start();
     let config = format!(

@@ -299,6 +299,24 @@ fn what_waits_for_the_next_start_is_named() {
         wait_until("it is in force", || live.stats().generation == 2).await;
         log.wait_for("what changed in service, store counts at the next start only")
             .await;
+        // The same store with another clock is another one.
+        drop(live);
+        let clock = |clock: &str| {
+            format!(
+                "service: {{}}\nstore: {{ redis: \"redis://127.0.0.1:9\", {clock} }}\nrules: []\n"
+            )
+        };
+        for (before, after) in [
+            ("clock: store", "clock: caller"),
+            ("clock: caller", "clock: caller, clock_tolerance: 50ms"),
+        ] {
+            fs::write(&file, clock(before)).unwrap();
+            let live = Live::start(LiveConfig::of(&file)).await.unwrap().0;
+            let said = log.times("what changed in store");
+            fs::write(&file, clock(after)).unwrap();
+            wait_until(after, || log.times("what changed in store") > said).await;
+            drop(live);
+        }
     });
 }
 

@@ -87,11 +87,25 @@ pub enum RedisClock {
     Caller {
         /// Where this process's time comes from.
         clock: Clock,
-        /// How far it may be behind.
+        /// How far it may be behind; [`RedisClock::TOLERANCE`] where [`RedisClock::caller`] chose it.
         tolerance: Duration,
     },
     /// This one, whatever the server's says: for tests and simulations.
     Simulated(Clock),
+}
+
+impl RedisClock {
+    /// How far a caller's clock may be behind the server's, unless told otherwise: 100 ms.
+    pub const TOLERANCE: Duration = Duration::from_millis(100);
+
+    /// A caller's clock, usually [`Clock::system`], that may be behind the server's by [`RedisClock::TOLERANCE`].
+    #[must_use]
+    pub const fn caller(clock: Clock) -> Self {
+        Self::Caller {
+            clock,
+            tolerance: Self::TOLERANCE,
+        }
+    }
 }
 
 /// Keeps usage in Redis or Valkey.

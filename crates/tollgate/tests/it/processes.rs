@@ -112,7 +112,7 @@ fn for_a_while() -> impl Fn(usize) -> bool + Copy {
     move |_| Instant::now() < until
 }
 
-/// How far a clock of our own may be behind.
+/// How far a clock of our own may be behind, as nobody says otherwise.
 const TOLERANCE: Duration = Duration::from_millis(100);
 
 /// The server's clock, or one of our own that is wrong by so much.
@@ -133,10 +133,7 @@ fn clock(skew_ms: i64) -> RedisClock {
             std::thread::sleep(Duration::from_micros(200));
         }
     });
-    RedisClock::Caller {
-        clock,
-        tolerance: TOLERANCE,
-    }
+    RedisClock::caller(clock)
 }
 
 #[test]

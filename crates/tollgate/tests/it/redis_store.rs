@@ -14,6 +14,8 @@ use crate::contract::key_charge;
 use crate::server::Server;
 use crate::support::{limit, run, run_together};
 
+const PATIENCE: Duration = Duration::from_secs(20);
+
 fn open(server: &Server, clock: RedisClock) -> RedisStore {
     let config = RedisConfig {
         clock,
@@ -54,6 +56,51 @@ fn a_refund_by_a_clock_that_is_ahead_forgets_nothing() {
     };
     run(wrong.refund(&[refund])).unwrap();
     assert!(!run(honest.take(&burst)).unwrap().admitted);
+}
+
+/// A clock that stands still falls behind: it is taken for as long as its tolerance says, and then the server's is.
+#[test]
+fn a_callers_clock_is_trusted_for_a_tenth_of_a_second_unless_told_otherwise() {
+    let server = Server::start();
+    let now_us = || {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        u64::try_from(now.as_micros()).unwrap()
+    };
+    let told = Duration::from_millis(30);
+    for (tolerance_us, of) in [(100_000, None), (30_000, Some(told))] {
+        let hand = ManualClock::default();
+        let mut clock = RedisClock::caller(Clock::from(&hand));
+        if let (RedisClock::Caller { tolerance, .. }, Some(told)) = (&mut clock, of) {
+            *tolerance = told;
+        }
+        let store = open(&server, clock);
+        let limit = limit("1/s burst 10");
+        let (charge, patience) = ([key_charge("key", &limit, 1)], Instant::now() + PATIENCE);
+        // On a busy machine an answer may come later than it is looked for: then once more.
+        let (mut trusted_late, mut distrusted) = (false, false);
+        while !(trusted_late && distrusted) {
+            assert!(Instant::now() < patience, "{trusted_late} {distrusted}");
+            let stood_us = now_us();
+            hand.set(Duration::from_micros(stood_us));
+            (trusted_late, distrusted) = (false, false);
+            while !distrusted {
+                let asked_us = now_us();
+                let at_us = run(store.peek(&charge)).unwrap().at_us;
+                if at_us == stood_us {
+                    let behind_us = asked_us - stood_us;
+                    assert!(behind_us <= tolerance_us, "trusted {behind_us} us behind");
+                    trusted_late |= behind_us > tolerance_us / 2;
+                } else {
+                    let behind_us = at_us - stood_us;
+                    assert!(
+                        behind_us > tolerance_us,
+                        "not trusted {behind_us} us behind"
+                    );
+                    distrusted = true;
+                }
+            }
+        }
+    }
 }
 
 /// A program may have several runtimes, and end some: the others go on.
