@@ -2,267 +2,25 @@
 //!
 //! Each test drives one key from many callers through a fault of a real server, and gives what was admitted to the referee.
 
-use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+mod recovery;
+mod scene;
 
-use tokio::runtime::{Builder, Runtime};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
 use tollgate::store::{Charge, RedisClock, RedisConfig, RedisStore, Refund, Store as _};
-use tollgate::{
-    BreakerConfig, Bucket, Clock, Decision, Dimension, Limit, Limiter, Name, Request, Rule,
-    SharedConfig, SharedStats, Source,
+use tollgate::{Bucket, Clock, Decision, Dimension, Limiter, Name, Request, Rule, Source};
+use tollgate_referee::Bound;
+
+use self::scene::{
+    AND_ONE_FORGOTTEN, Asked, BURST, ONE, PATIENT, STORE, STORE_AND_LOCAL, Scene, Seen, Setup,
+    runtime, the_limit,
 };
-use tollgate_referee::{Bound, Log};
-
-use crate::panics::Witness;
 use crate::proxy::{Proxy, Wire};
-use crate::server::{Clustered, Guarded, Server, Speech, TcpServer, Version, send_signal};
+use crate::server::{
+    Clustered, Guarded, Server, Speech, TcpServer, Version, keep_busy, send_signal,
+};
 use crate::support::{clock, limit};
-
-const CALLERS: usize = 16;
-const BURST: u64 = 100;
-const PER_SECOND: u64 = 200;
-/// What the store lets through.
-const STORE: (u64, u64) = (BURST, PER_SECOND);
-/// What the store and all instances without it let through together, whenever and however often it fails.
-const STORE_AND_LOCAL: (u64, u64) = (BURST * 18 / 10, PER_SECOND * 18 / 10);
-/// The same, and a server that forgot what was used.
-const AND_ONE_FORGOTTEN: (u64, u64) = (STORE_AND_LOCAL.0 + BURST, STORE_AND_LOCAL.1);
-/// Long enough for a busy machine, short enough for many in a test.
-const DEADLINE: Duration = Duration::from_millis(150);
-/// For tests in which the store never fails, however busy the machine is.
-const PATIENT: Duration = Duration::from_secs(10);
-const OPEN_FOR: Duration = Duration::from_millis(300);
-
-/// One decision, as the caller saw it.
-struct Seen {
-    began: Instant,
-    took: Duration,
-    at_us: u64,
-    allowed: bool,
-    source: Source,
-    /// Whether it met the log that is judged by itself.
-    is_logged: bool,
-}
-
-impl Seen {
-    fn new(began: Instant, decision: &Decision) -> Self {
-        let at = decision.at().duration_since(UNIX_EPOCH).unwrap();
-        Self {
-            began,
-            took: began.elapsed(),
-            at_us: u64::try_from(at.as_micros()).unwrap(),
-            allowed: decision.allowed(),
-            source: decision.source(),
-            is_logged: false,
-        }
-    }
-}
-
-/// Where the limiter's tasks run. None of them may panic: its callers would decide without the store, and nobody would hear of it.
-struct Watched {
-    runtime: Runtime,
-    /// Behind the runtime, so that it speaks when all of them have ended.
-    _witness: Witness,
-}
-
-impl Deref for Watched {
-    type Target = Runtime;
-
-    fn deref(&self) -> &Runtime {
-        &self.runtime
-    }
-}
-
-struct Scene {
-    runtime: Watched,
-    limiter: Arc<Limiter>,
-    load: Load,
-    seen: Vec<Seen>,
-}
-
-/// What callers ask for.
-#[derive(Clone, Copy)]
-enum Load {
-    /// All of one key.
-    OneKey,
-    /// Of one client, whose buckets lie under several keys of one slot, new ones again and again.
-    OneSlot,
-}
-
-impl Scene {
-    /// A limiter whose store is at this address.
-    fn at(runtime: Watched, url: &str, deadline: Duration) -> Self {
-        let config = RedisConfig {
-            deadline,
-            ..RedisConfig::default()
-        };
-        let store = RedisStore::open(url, config).unwrap();
-        let config = SharedConfig {
-            breaker: BreakerConfig {
-                open_for: OPEN_FOR,
-                ..BreakerConfig::default()
-            },
-            ..SharedConfig::default()
-        };
-        Self {
-            runtime,
-            limiter: Arc::new(Limiter::over(store, config)),
-            load: Load::OneKey,
-            seen: Vec::new(),
-        }
-    }
-
-    fn before(server: &Server, deadline: Duration) -> Self {
-        Self::at(runtime(), &server.url(), deadline)
-    }
-
-    /// Many callers go on and on for a while.
-    fn go_on_for(&mut self, time: Duration) -> &[Seen] {
-        let from = self.seen.len();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let callers: Vec<_> = (0..CALLERS)
-            .map(|_| {
-                let (limiter, is_over) = (Arc::clone(&self.limiter), Arc::clone(&is_over));
-                self.runtime.spawn(call_until(limiter, self.load, is_over))
-            })
-            .collect();
-        self.runtime.block_on(async {
-            tokio::time::sleep(time).await;
-            is_over.store(true, Ordering::Relaxed);
-            for caller in callers {
-                // A panic in a caller is a panic here.
-                self.seen.extend(caller.await.unwrap());
-            }
-        });
-        &self.seen[from..]
-    }
-
-    /// Goes on while the store is in trouble: within a second it is not asked any more.
-    fn goes_on_without_the_store(&mut self) {
-        let from = Instant::now();
-        let seen = self.go_on_for(Duration::from_millis(1_500));
-        // What was on its way when it began may still be the store's word; from a second on nothing is.
-        let mut late = (seen.iter())
-            .filter(|seen| seen.began > from + Duration::from_secs(1))
-            .peekable();
-        assert!(late.peek().is_some());
-        assert!(late.all(|seen| seen.source == Source::Local));
-        assert!(self.breaker_opened() >= 1);
-    }
-
-    /// Goes on until the store is not asked any more. When that was is for the log, as machines differ.
-    fn goes_on_until_the_breaker_opens(&mut self) {
-        let (from, before) = (Instant::now(), self.breaker_opened());
-        let is_open = |stats: SharedStats| stats.breaker_is_open || stats.breaker_opened > before;
-        while !is_open(self.limiter.shared_stats().unwrap()) {
-            assert!(
-                from.elapsed() < Duration::from_secs(20),
-                "the breaker never opened"
-            );
-            self.go_on_for(Duration::from_millis(10));
-        }
-        eprintln!("the breaker was open after {:?}", from.elapsed());
-    }
-
-    /// Goes on until the store decides again; says what was seen on the way.
-    fn go_on_until_the_store_is_back(&mut self) {
-        let patience = Instant::now() + OPEN_FOR + Duration::from_secs(20);
-        while self
-            .go_on_for(Duration::from_millis(200))
-            .last()
-            .is_none_or(|seen| !by_store(seen))
-        {
-            assert!(Instant::now() < patience, "the store was never asked again");
-        }
-    }
-
-    /// The referee's word: never more than this burst and the rate.
-    fn admitted_no_more_than(&self, (burst, count): (u64, u64)) {
-        self.kept_within(Bound::Bucket {
-            burst,
-            count,
-            period_us: 1_000_000,
-        });
-    }
-
-    fn kept_within(&self, bound: Bound) {
-        let admitted = self.seen.iter().filter(|seen| seen.allowed);
-        let log = Log::new(admitted.map(|seen| (seen.at_us, 1)));
-        let excess = log.excess(bound);
-        assert_eq!(excess.tokens, 0, "{excess} beyond {bound:?}");
-    }
-
-    /// Nobody waited much longer than the deadline; how much exactly is for the log, as machines differ.
-    fn nobody_waited(&self) {
-        let mut took: Vec<Duration> = self.seen.iter().map(|seen| seen.took).collect();
-        took.sort_unstable();
-        let most = took[took.len() - 1];
-        eprintln!(
-            "{} decisions, p99.9 {:?}, longest {most:?}, deadline {DEADLINE:?}",
-            took.len(),
-            took[took.len() * 999 / 1_000],
-        );
-        assert!(most < DEADLINE + Duration::from_secs(2), "{most:?}");
-    }
-
-    fn check(&self, key: &str, limit: &Limit, cost: u64) -> Decision {
-        (self.runtime).block_on(self.limiter.check(key, limit, cost))
-    }
-
-    /// A check for the referee's eyes, and who decided it.
-    fn see(&mut self, key: &str, limit: &Limit) -> Source {
-        let began = Instant::now();
-        let seen = Seen::new(began, &self.check(key, limit, 1));
-        let source = seen.source;
-        self.seen.push(seen);
-        source
-    }
-
-    fn breaker_opened(&self) -> u64 {
-        self.limiter.shared_stats().unwrap().breaker_opened
-    }
-}
-
-async fn call_until(limiter: Arc<Limiter>, load: Load, is_over: Arc<AtomicBool>) -> Vec<Seen> {
-    let limit = the_limit();
-    let mut seen = Vec::new();
-    while !is_over.load(Ordering::Relaxed) {
-        let began = Instant::now();
-        let (decision, is_logged) = match load {
-            Load::OneKey => (limiter.check("key", &limit, 1).await, false),
-            Load::OneSlot => ask_for_one_slot(&limiter).await,
-        };
-        seen.push(Seen {
-            is_logged,
-            ..Seen::new(began, &decision)
-        });
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    seen
-}
-
-fn the_limit() -> Limit {
-    limit(&format!("{PER_SECOND}/s burst {BURST}"))
-}
-
-fn runtime() -> Watched {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let threads = format!("fault-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-    let mut builder = Builder::new_multi_thread();
-    Watched {
-        runtime: (builder.worker_threads(2).thread_name(&threads))
-            .enable_all()
-            .build()
-            .unwrap(),
-        _witness: Witness::of(&threads),
-    }
-}
-
-fn by_store(seen: &Seen) -> bool {
-    matches!(seen.source, Source::Store | Source::Remembered)
-}
 
 /// A server in trouble for a while: `trouble` begins it, `mend` ends it. The store fails in between.
 fn through(
@@ -271,10 +29,9 @@ fn through(
     mend: impl FnOnce(&mut Server),
     bound: (u64, u64),
 ) {
-    let mut scene = Scene::before(server, DEADLINE);
+    let mut scene = Scene::before(server, ONE);
     scene.go_on_until_the_store_is_back();
-    trouble(server);
-    scene.goes_on_without_the_store();
+    scene.goes_on_without_the_store(|| trouble(server));
     mend(server);
     scene.go_on_until_the_store_is_back();
     scene.admitted_no_more_than(bound);
@@ -297,7 +54,7 @@ fn loading_after_a_restart() {
     const KEYS: u64 = 5_000;
     let mut server = Server::start();
     server.tell(&format!("DEBUG POPULATE {KEYS} padding 100"));
-    let mut scene = Scene::before(&server, DEADLINE);
+    let mut scene = Scene::before(&server, ONE);
     scene.go_on_until_the_store_is_back();
     // What has to be there afterwards, long after the callers' own bucket is full again.
     let hourly = limit("1/h burst 10");
@@ -312,9 +69,10 @@ fn loading_after_a_restart() {
         .iter()
         .flat_map(|(name, value)| [*name, *value])
         .collect();
-    server.restart_as(Version::Current, &settings);
-    assert!(server.is_loading());
-    scene.goes_on_without_the_store();
+    scene.goes_on_without_the_store(|| {
+        server.restart_as(Version::Current, &settings);
+        assert!(server.is_loading());
+    });
     // It did so all the time.
     assert!(server.is_loading());
     scene.go_on_until_the_store_is_back();
@@ -392,22 +150,9 @@ fn noreplicas() {
 
 #[test]
 fn busy() {
-    let mut server = Server::start();
-    server.tell("CONFIG SET busy-reply-threshold 20");
-    let url = server.url();
     through(
-        &mut server,
-        |_| {
-            std::thread::spawn(move || {
-                let client = redis::Client::open(url).unwrap();
-                let mut connection = client.get_connection().unwrap();
-                // Ends when it is killed.
-                let _ = redis::cmd("EVAL")
-                    .arg("while true do end")
-                    .arg(0)
-                    .query::<()>(&mut connection);
-            });
-        },
+        &mut Server::start(),
+        keep_busy,
         |server| server.tell("SCRIPT KILL"),
         STORE_AND_LOCAL,
     );
@@ -422,7 +167,7 @@ fn script_flush_is_not_noticed() {
         server.tell("SCRIPT FLUSH");
     }
     scene.go_on_for(Duration::from_millis(100));
-    assert!(scene.seen.iter().all(by_store));
+    assert!(scene.seen.iter().all(Seen::is_by_store));
     scene.admitted_no_more_than(STORE);
 }
 
@@ -433,18 +178,17 @@ fn flushall_forgets_one_burst() {
     scene.go_on_for(Duration::from_millis(400));
     server.tell("FLUSHALL");
     scene.go_on_for(Duration::from_millis(400));
-    assert!(scene.seen.iter().all(by_store));
+    assert!(scene.seen.iter().all(Seen::is_by_store));
     scene.admitted_no_more_than((STORE.0 + BURST, STORE.1));
 }
 
 #[test]
 fn flapping_admits_no_more_than_one_outage() {
     let mut server = Server::start();
-    let mut scene = Scene::before(&server, DEADLINE);
+    let mut scene = Scene::before(&server, ONE);
     for _ in 0..4 {
         scene.go_on_for(Duration::from_millis(150));
-        server.signal("-STOP");
-        scene.goes_on_until_the_breaker_opens();
+        scene.goes_on_until_the_breakers_open(|| server.signal("-STOP"));
         scene.go_on_for(Duration::from_millis(200));
         server.signal("-CONT");
     }
@@ -457,10 +201,9 @@ fn flapping_admits_no_more_than_one_outage() {
 #[test]
 fn sentinel_failover_under_load() {
     let mut guarded = Guarded::start();
-    let mut scene = Scene::at(runtime(), &guarded.url(), DEADLINE);
+    let mut scene = Scene::at(runtime(), &guarded.url(), ONE);
     scene.go_on_until_the_store_is_back();
-    guarded.kill_the_primary();
-    scene.goes_on_until_the_breaker_opens();
+    scene.goes_on_until_the_breakers_open(|| guarded.kill_the_primary());
     scene.go_on_until_the_store_is_back();
     // What the replica had not heard of is forgotten.
     scene.admitted_no_more_than(AND_ONE_FORGOTTEN);
@@ -468,19 +211,18 @@ fn sentinel_failover_under_load() {
 }
 
 /// A cluster, and the slot of the key that all callers use.
-fn on(clustered: Clustered, deadline: Duration) -> (Clustered, u16, Scene) {
+fn on(clustered: Clustered, setup: Setup) -> (Clustered, u16, Scene) {
     let slot = clustered.slot_of("tollgate:{key:key}");
-    let mut scene = Scene::at(runtime(), &clustered.url(), deadline);
+    let mut scene = Scene::at(runtime(), &clustered.url(), setup);
     scene.go_on_until_the_store_is_back();
     (clustered, slot, scene)
 }
 
 #[test]
 fn cluster_node_stopped_under_load() {
-    let (clustered, slot, mut scene) = on(Clustered::start(), DEADLINE);
+    let (clustered, slot, mut scene) = on(Clustered::start(), ONE);
     let owner = clustered.owner_of(slot);
-    send_signal(owner, "-STOP");
-    scene.goes_on_without_the_store();
+    scene.goes_on_without_the_store(|| send_signal(owner, "-STOP"));
     send_signal(owner, "-CONT");
     scene.go_on_until_the_store_is_back();
     scene.admitted_no_more_than(STORE_AND_LOCAL);
@@ -489,9 +231,9 @@ fn cluster_node_stopped_under_load() {
 
 #[test]
 fn cluster_node_killed_under_load() {
-    let (clustered, slot, mut scene) = on(Clustered::start_with_replicas(1), DEADLINE);
-    send_signal(clustered.owner_of(slot), "-KILL");
-    scene.goes_on_until_the_breaker_opens();
+    let (clustered, slot, mut scene) = on(Clustered::start_with_replicas(1), ONE);
+    let owner = clustered.owner_of(slot);
+    scene.goes_on_until_the_breakers_open(|| send_signal(owner, "-KILL"));
     scene.go_on_until_the_store_is_back();
     // What the replica had not heard of is forgotten.
     scene.admitted_no_more_than(AND_ONE_FORGOTTEN);
@@ -508,7 +250,7 @@ fn cluster_node_gone_without_a_word() {
     let slot = |key: &str| clustered.slot_of(&format!("tollgate:{{key:{key}}}"));
     let owner = clustered.owner_of(slot(hung));
     assert_ne!(owner, clustered.owner_of(slot(well)));
-    let mut scene = Scene::at(runtime(), &clustered.url(), DEADLINE);
+    let mut scene = Scene::at(runtime(), &clustered.url(), ONE);
     let (few, many) = (limit("1/h burst 10"), limit("1/s burst 1000"));
     let is_well = |scene: &Scene| scene.check(well, &many, 1).source() == Source::Store;
     let patience = Instant::now() + Duration::from_secs(20);
@@ -569,7 +311,7 @@ fn live_resharding_under_load() {
         scene.go_on_for(Duration::from_millis(150));
     }
     // No decision was lost, and none was charged twice or not at all.
-    assert!(scene.seen.iter().all(by_store));
+    assert!(scene.seen.iter().all(Seen::is_by_store));
     scene.admitted_no_more_than(STORE);
     scene.nobody_waited();
 }
@@ -612,10 +354,10 @@ async fn ask_for_one_slot(limiter: &Limiter) -> (Decision, bool) {
 fn live_resharding_of_keys_that_lie_together() {
     let clustered = Clustered::start();
     let slot = clustered.slot_of("tollgate:{client:client}");
-    let mut scene = Scene::at(runtime(), &clustered.url(), DEADLINE);
-    let limiter = Arc::into_inner(scene.limiter).unwrap();
-    scene.limiter = Arc::new(limiter.with_rules(rules_of_one_slot()).unwrap());
-    scene.load = Load::OneSlot;
+    let scene = Scene::at(runtime(), &clustered.url(), ONE);
+    let mut scene = scene.with_load(rules_of_one_slot, |limiter| {
+        Box::pin(ask_for_one_slot(limiter)) as Asked<'_>
+    });
     scene.go_on_until_the_store_is_back();
     for _ in 0..2 {
         clustered.move_slot(slot, || {
@@ -637,10 +379,12 @@ fn live_resharding_of_keys_that_lie_together() {
 
 #[test]
 fn clusterdown() {
-    let (clustered, slot, mut scene) = on(Clustered::start(), DEADLINE);
-    clustered.without_slot(slot, || {
-        scene.goes_on_without_the_store();
+    let (clustered, slot, mut scene) = on(Clustered::start(), ONE);
+    let owner = clustered.owner_of(slot);
+    scene.goes_on_without_the_store(|| {
+        clustered.tell(owner, &format!("CLUSTER DELSLOTS {slot}"));
     });
+    clustered.tell(owner, &format!("CLUSTER ADDSLOTS {slot}"));
     scene.go_on_until_the_store_is_back();
     // A node drops the keys of a slot that is taken from it.
     scene.admitted_no_more_than(AND_ONE_FORGOTTEN);
@@ -653,10 +397,9 @@ fn through_a_wire(wire: Wire) {
     let server = Server::start();
     let runtime = runtime();
     let proxy = runtime.block_on(Proxy::before(server.socket()));
-    let mut scene = Scene::at(runtime, &proxy.url(), DEADLINE);
+    let mut scene = Scene::at(runtime, &proxy.url(), ONE);
     scene.go_on_until_the_store_is_back();
-    proxy.becomes(wire);
-    scene.goes_on_without_the_store();
+    scene.goes_on_without_the_store(|| proxy.becomes(wire));
     proxy.becomes(Wire::Good);
     scene.go_on_until_the_store_is_back();
     scene.admitted_no_more_than(bound);
@@ -697,7 +440,7 @@ fn latency_within_the_deadline_is_only_slow() {
     scene.go_on_for(Duration::from_millis(200));
     proxy.becomes(Wire::Slow(Duration::from_millis(50)));
     scene.go_on_for(Duration::from_millis(800));
-    assert!(scene.seen.iter().all(by_store));
+    assert!(scene.seen.iter().all(Seen::is_by_store));
     scene.admitted_no_more_than(STORE);
 }
 
@@ -707,9 +450,9 @@ fn connecting_may_take_longer_than_the_deadline() {
     let server = Server::start();
     let runtime = runtime();
     let proxy = runtime.block_on(Proxy::before(server.socket()));
-    proxy.becomes(Wire::Slow(DEADLINE * 2 / 3));
+    proxy.becomes(Wire::Slow(ONE.deadline * 2 / 3));
     let config = RedisConfig {
-        deadline: DEADLINE,
+        deadline: ONE.deadline,
         ..RedisConfig::default()
     };
     let store = RedisStore::open(&proxy.url(), config).unwrap();
@@ -727,7 +470,7 @@ fn a_refund_of_a_long_log_holds_nobody_up() {
     let clock = clock();
     let config = RedisConfig {
         clock: RedisClock::Simulated(Clock::from(&clock)),
-        deadline: PATIENT,
+        deadline: PATIENT.deadline,
         ..RedisConfig::default()
     };
     let store = RedisStore::open(&server.url(), config).unwrap();

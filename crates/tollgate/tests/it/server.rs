@@ -129,6 +129,21 @@ impl Drop for Server {
     }
 }
 
+/// Runs a script that does not end by itself, so that the server answers nobody else but with BUSY.
+pub(crate) fn keep_busy(server: &mut Server) {
+    server.tell("CONFIG SET busy-reply-threshold 20");
+    let url = server.url();
+    std::thread::spawn(move || {
+        let client = redis::Client::open(url).unwrap();
+        let mut connection = client.get_connection().unwrap();
+        // Ends when it is killed.
+        let _ = redis::cmd("EVAL")
+            .arg("while true do end")
+            .arg(0)
+            .query::<()>(&mut connection);
+    });
+}
+
 /// SIGSTOP or SIGCONT.
 pub(crate) fn send_signal(process: u32, signal: &str) {
     let process = process.to_string();
@@ -156,8 +171,7 @@ fn spawn(version: Version, folder: &Path, settings: &[&str]) -> Child {
 /// A primary, a replica and three sentinels.
 pub(crate) struct Guarded {
     primary: TcpServer,
-    /// Held so that it goes on.
-    _replica: TcpServer,
+    replica: TcpServer,
     sentinels: [TcpServer; 3],
 }
 
@@ -286,15 +300,22 @@ impl Clustered {
         self.owner_and_other(slot).0.process.id()
     }
 
-    /// Takes a slot away from its owner, so that nobody has it, and gives it back.
-    pub(crate) fn without_slot(&self, slot: u16, meanwhile: impl FnOnce()) {
-        let (owner, _) = self.owner_and_other(slot);
-        let tell = |words: &str| {
-            owner.ask::<redis::Value>(&format!("{words} {slot}"));
-        };
-        tell("CLUSTER DELSLOTS");
-        meanwhile();
-        tell("CLUSTER ADDSLOTS");
+    /// Kills a node that has this slot, and waits until another one has it.
+    pub(crate) fn kill_and_wait_for_another(&self, process: u32, slot: u16) {
+        send_signal(process, "-KILL");
+        let patience = Instant::now() + Duration::from_secs(30);
+        let has_it = |node: &TcpServer| slots_of(node).contains(&slot);
+        let others = || (self.nodes.iter()).filter(|node| node.process.id() != process);
+        while !others().any(has_it) {
+            assert!(Instant::now() < patience, "nobody takes over");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Runs a command on the node of this process.
+    pub(crate) fn tell(&self, process: u32, words: &str) {
+        let node = (self.nodes.iter()).find(|node| node.process.id() == process);
+        node.unwrap().ask::<redis::Value>(words);
     }
 }
 
@@ -395,7 +416,7 @@ impl Guarded {
         let sentinel = || TcpServer::start_speaking(speech, &config, &["--sentinel"]);
         let guarded = Self {
             primary,
-            _replica: replica,
+            replica,
             sentinels: [sentinel(), sentinel(), sentinel()],
         };
         guarded.wait_until_they_know_each_other();
@@ -428,6 +449,21 @@ impl Guarded {
 
     pub(crate) fn kill_the_primary(&mut self) {
         let _ = self.primary.process.kill();
+    }
+
+    /// Until every sentinel names another primary, which knows that it is one.
+    pub(crate) fn wait_for_another_primary(&self) {
+        let patience = Instant::now() + Duration::from_secs(30);
+        let names_another = |sentinel: &TcpServer| {
+            let (_, port): (String, u16) = sentinel.ask("SENTINEL GET-MASTER-ADDR-BY-NAME gate");
+            port == self.replica.port
+        };
+        let is_primary =
+            || (self.replica.ask::<String>("INFO replication")).contains("role:master");
+        while !(self.sentinels.iter().all(names_another) && is_primary()) {
+            assert!(Instant::now() < patience, "nobody takes over");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
