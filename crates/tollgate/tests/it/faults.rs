@@ -1,6 +1,7 @@
 //! A limiter goes on while its Redis is in trouble, within the bounds that docs/guarantees.md states, and comes back by itself.
 //!
-//! Each test drives one key from many callers through a fault of a real server, and gives what was admitted to the referee.
+//! Each test drives one key from many callers through a fault of a real server, and gives what was admitted to the referee: where
+//! several limiters share the server, what all of them admitted.
 
 mod recovery;
 mod scene;
@@ -13,8 +14,8 @@ use tollgate::{Bucket, Clock, Decision, Dimension, Limiter, Name, Request, Rule,
 use tollgate_referee::Bound;
 
 use self::scene::{
-    AND_ONE_FORGOTTEN, Asked, BURST, ONE, PATIENT, STORE, STORE_AND_LOCAL, Scene, Seen, Setup,
-    runtime, the_limit,
+    AND_ONE_FORGOTTEN, Asked, BURST, ONE, PATIENT, SEVERAL, STORE, STORE_AND_LOCAL, Scene, Seen,
+    Setup, runtime, the_limit,
 };
 use crate::proxy::{Proxy, Wire};
 use crate::server::{
@@ -29,7 +30,7 @@ fn through(
     mend: impl FnOnce(&mut Server),
     bound: (u64, u64),
 ) {
-    let mut scene = Scene::before(server, ONE);
+    let mut scene = Scene::before(server, SEVERAL);
     scene.go_on_until_the_store_is_back();
     scene.goes_on_without_the_store(|| trouble(server));
     mend(server);
@@ -54,7 +55,7 @@ fn loading_after_a_restart() {
     const KEYS: u64 = 5_000;
     let mut server = Server::start();
     server.tell(&format!("DEBUG POPULATE {KEYS} padding 100"));
-    let mut scene = Scene::before(&server, ONE);
+    let mut scene = Scene::before(&server, SEVERAL);
     scene.go_on_until_the_store_is_back();
     // What has to be there afterwards, long after the callers' own bucket is full again.
     let hourly = limit("1/h burst 10");
@@ -185,7 +186,7 @@ fn flushall_forgets_one_burst() {
 #[test]
 fn flapping_admits_no_more_than_one_outage() {
     let mut server = Server::start();
-    let mut scene = Scene::before(&server, ONE);
+    let mut scene = Scene::before(&server, SEVERAL);
     for _ in 0..4 {
         scene.go_on_for(Duration::from_millis(150));
         scene.goes_on_until_the_breakers_open(|| server.signal("-STOP"));
@@ -201,7 +202,7 @@ fn flapping_admits_no_more_than_one_outage() {
 #[test]
 fn sentinel_failover_under_load() {
     let mut guarded = Guarded::start();
-    let mut scene = Scene::at(runtime(), &guarded.url(), ONE);
+    let mut scene = Scene::at(runtime(), &guarded.url(), SEVERAL);
     scene.go_on_until_the_store_is_back();
     scene.goes_on_until_the_breakers_open(|| guarded.kill_the_primary());
     scene.go_on_until_the_store_is_back();
@@ -220,7 +221,7 @@ fn on(clustered: Clustered, setup: Setup) -> (Clustered, u16, Scene) {
 
 #[test]
 fn cluster_node_stopped_under_load() {
-    let (clustered, slot, mut scene) = on(Clustered::start(), ONE);
+    let (clustered, slot, mut scene) = on(Clustered::start(), SEVERAL);
     let owner = clustered.owner_of(slot);
     scene.goes_on_without_the_store(|| send_signal(owner, "-STOP"));
     send_signal(owner, "-CONT");
@@ -231,7 +232,7 @@ fn cluster_node_stopped_under_load() {
 
 #[test]
 fn cluster_node_killed_under_load() {
-    let (clustered, slot, mut scene) = on(Clustered::start_with_replicas(1), ONE);
+    let (clustered, slot, mut scene) = on(Clustered::start_with_replicas(1), SEVERAL);
     let owner = clustered.owner_of(slot);
     scene.goes_on_until_the_breakers_open(|| send_signal(owner, "-KILL"));
     scene.go_on_until_the_store_is_back();
@@ -354,7 +355,7 @@ async fn ask_for_one_slot(limiter: &Limiter) -> (Decision, bool) {
 fn live_resharding_of_keys_that_lie_together() {
     let clustered = Clustered::start();
     let slot = clustered.slot_of("tollgate:{client:client}");
-    let scene = Scene::at(runtime(), &clustered.url(), ONE);
+    let scene = Scene::at(runtime(), &clustered.url(), SEVERAL);
     let mut scene = scene.with_load(rules_of_one_slot, |limiter| {
         Box::pin(ask_for_one_slot(limiter)) as Asked<'_>
     });
@@ -379,7 +380,7 @@ fn live_resharding_of_keys_that_lie_together() {
 
 #[test]
 fn clusterdown() {
-    let (clustered, slot, mut scene) = on(Clustered::start(), ONE);
+    let (clustered, slot, mut scene) = on(Clustered::start(), SEVERAL);
     let owner = clustered.owner_of(slot);
     scene.goes_on_without_the_store(|| {
         clustered.tell(owner, &format!("CLUSTER DELSLOTS {slot}"));
@@ -397,7 +398,7 @@ fn through_a_wire(wire: Wire) {
     let server = Server::start();
     let runtime = runtime();
     let proxy = runtime.block_on(Proxy::before(server.socket()));
-    let mut scene = Scene::at(runtime, &proxy.url(), ONE);
+    let mut scene = Scene::at(runtime, &proxy.url(), SEVERAL);
     scene.go_on_until_the_store_is_back();
     scene.goes_on_without_the_store(|| proxy.becomes(wire));
     proxy.becomes(Wire::Good);

@@ -49,6 +49,11 @@ pub(super) const ONE: Setup = Setup {
     deadline: Duration::from_millis(150),
     open_for: Duration::from_millis(300),
 };
+/// Several, judged together.
+pub(super) const SEVERAL: Setup = Setup {
+    instances: 3,
+    ..ONE
+};
 /// For tests in which the store never fails, however busy the machine is.
 pub(super) const PATIENT: Setup = Setup {
     deadline: Duration::from_secs(10),
