@@ -44,6 +44,9 @@ use tls::Transport;
 /// Longer waits are no waits any more, and times that far ahead need not fit into a clock.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
+/// So many keys are tried at the most to find one on each node of a cluster: enough, but by a rare chance, for a node with a single slot.
+const MOST_LOOKED_FOR: usize = 10 * SLOTS as usize;
+
 /// So many buckets are forgotten in one call at the most, as others wait for it.
 const MOST_AT_ONCE: usize = 1_000;
 
@@ -235,36 +238,46 @@ impl RedisStore {
             Lines::One(flights) => Arc::clone(flights),
             Lines::Cluster(slots) => slots.flights(0),
         };
-        let forbids = |error| match error {
-            RedisError::Refused { code, text }
-                if matches!(&*code, "NOPERM" | "NOAUTH" | "WRONGPASS") =>
-            {
-                Ok(vec![ServerWarning::Forbids {
-                    text: format!("{code} {text}"),
-                }])
-            }
-            other => Err(other),
+        let mut warnings = Vec::new();
+        let infos = match flights.infos().await {
+            Ok(infos) => infos,
+            Err(error) => vec![Err(error)],
         };
-        match flights.infos().await {
-            Err(error) => forbids(error),
-            Ok(infos) => {
-                let mut warnings = Vec::new();
-                for warning in infos.iter().flat_map(|info| health::examine(info)) {
-                    if !warnings.contains(&warning) {
-                        warnings.push(warning);
-                    }
-                }
-                if warnings.contains(&ServerWarning::IsReplica) {
-                    return Ok(warnings);
-                }
-                // Nothing is there to reset: only to see whether scripts may run.
-                let nothing = self
-                    .namespace
-                    .address(&Bucket::of_key(b"tollgate examines this"));
+        let is_read = infos.iter().any(Result::is_ok);
+        for info in infos {
+            match info {
+                Ok(info) => warnings.extend(health::examine(&info)),
+                Err(error) => warnings.push(forbidden(error)?),
+            }
+        }
+        if is_read && !warnings.contains(&ServerWarning::IsReplica) {
+            for nothing in self.nothing_on_each_node() {
                 if let Err(error) = self.flights_to(&nothing.key).reset(&[nothing]).await {
-                    warnings.extend(forbids(error)?);
+                    warnings.push(forbidden(error)?);
                 }
-                Ok(warnings)
+            }
+        }
+        let mut said = Vec::with_capacity(warnings.len());
+        for warning in warnings {
+            if !said.contains(&warning) {
+                said.push(warning);
+            }
+        }
+        Ok(said)
+    }
+
+    /// Where nothing is, on the server, or on each node of a cluster that has slots: to see whether scripts may run there.
+    fn nothing_on_each_node(&self) -> Vec<Address> {
+        let nothing = |n: usize| {
+            let key = format!("tollgate examines this {n}");
+            (self.namespace).address(&Bucket::of_key(key.as_bytes()))
+        };
+        match &self.lines {
+            Lines::One(_) => vec![nothing(0)],
+            Lines::Cluster(slots) => {
+                let all = (0..MOST_LOOKED_FOR).map(nothing);
+                let all = all.map(|address| (cluster::slot_of(&address.key), address));
+                slots.cluster.first_of_each_node(all)
             }
         }
     }
@@ -434,6 +447,20 @@ impl RedisStore {
             Lines::One(flights) => Arc::clone(flights),
             Lines::Cluster(slots) => slots.flights(cluster::slot_of(key)),
         }
+    }
+}
+
+/// What a refusal says about our rights, if it does.
+fn forbidden(error: RedisError) -> Result<ServerWarning, RedisError> {
+    match error {
+        RedisError::Refused { code, text }
+            if matches!(&*code, "NOPERM" | "NOAUTH" | "WRONGPASS") =>
+        {
+            Ok(ServerWarning::Forbids {
+                text: format!("{code} {text}"),
+            })
+        }
+        other => Err(other),
     }
 }
 

@@ -509,19 +509,21 @@ fn a_refund_of_a_long_log_holds_nobody_up() {
     assert!(reads < 200, "{reads} reads");
 }
 
+/// What is said about a server at the start.
+fn warnings(url: &str) -> String {
+    let config = RedisConfig {
+        deadline: PATIENT.deadline,
+        ..RedisConfig::default()
+    };
+    let store = RedisStore::open(url, config).unwrap();
+    let warnings = runtime().block_on(store.examine()).unwrap();
+    let texts = warnings.iter().map(ToString::to_string);
+    texts.collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn a_server_that_would_break_promises_is_named_at_the_start() {
     let server = Server::start();
-    let warnings = |url: &str| {
-        let config = RedisConfig {
-            deadline: Duration::from_secs(5),
-            ..RedisConfig::default()
-        };
-        let store = RedisStore::open(url, config).unwrap();
-        let warnings = runtime().block_on(store.examine()).unwrap();
-        let texts = warnings.iter().map(ToString::to_string);
-        texts.collect::<Vec<_>>().join("\n")
-    };
     assert!(!warnings(&server.url()).contains("evicts"));
     server.tell("CONFIG SET maxmemory-policy allkeys-lru");
     assert!(warnings(&server.url()).contains("allkeys-lru"));
@@ -541,4 +543,39 @@ fn a_server_that_would_break_promises_is_named_at_the_start() {
     );
     server.tell("REPLICAOF 127.0.0.1 1");
     assert!(warnings(&server.url()).contains("replica"));
+}
+
+/// Settings and rights are each node's own: one that is wrong is found, whichever it is.
+#[test]
+fn any_node_that_would_break_promises_is_named_at_the_start() {
+    let clustered = Clustered::start();
+    clustered.tell_all("ACL SETUSER clerk on >secret ~* +@all");
+    let url = clustered.url().replace("://", "://clerk:secret@");
+    let is_said = || {
+        let said = warnings(&url);
+        assert!(!said.contains("secret"), "{said}");
+        let forbids = |what: &str| said.contains("NOPERM") && said.contains(what);
+        (said.contains("allkeys-lru"), forbids("evalsha"))
+    };
+    assert_eq!(is_said(), (false, false));
+    let nodes = [0, 8_191, 16_383].map(|slot| clustered.owner_of(slot));
+    assert!(nodes[0] != nodes[1] && nodes[1] != nodes[2] && nodes[2] != nodes[0]);
+    for node in nodes {
+        clustered.tell(node, "CONFIG SET maxmemory-policy allkeys-lru");
+        assert_eq!(is_said(), (true, false));
+        clustered.tell(node, "ACL SETUSER clerk -@scripting");
+        assert_eq!(is_said(), (true, true));
+        clustered.tell(node, "CONFIG SET maxmemory-policy noeviction");
+        assert_eq!(is_said(), (false, true));
+        clustered.tell(node, "ACL SETUSER clerk +@all");
+        assert_eq!(is_said(), (false, false));
+    }
+    // Who may not even be asked hides nothing about the others.
+    clustered.tell(nodes[0], "CONFIG SET maxmemory-policy allkeys-lru");
+    clustered.tell(nodes[1], "ACL SETUSER clerk -info");
+    let said = warnings(&url);
+    assert!(
+        said.contains("allkeys-lru") && said.contains("NOPERM"),
+        "{said}"
+    );
 }

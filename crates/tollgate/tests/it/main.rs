@@ -9,7 +9,7 @@
 //! - `instances`: how many share the limits, counted over Redis.
 //! - `limiter`: rules, tiers, plans, shadows, and what a decision says.
 //! - `matching`: which rules a request meets, what it costs, and what its endpoint is called.
-//! - `faults`: what a limiter does while its Redis is in trouble.
+//! - `faults`: what limiters do while their Redis is in trouble, and how soon they are back (`recovery`).
 //! - `planted`: the usual bugs, put into our own scripts or into how they are asked (`naive`), are found.
 //! - `processes`: several processes on one Redis.
 //! - `scripts`: how servers old and new learn our scripts, and what they refuse before one starts.

@@ -120,15 +120,34 @@ impl Cluster {
         (self.map.lock().slots).retain(|_, owner| owner != node);
     }
 
-    /// What each node that has slots says of itself.
-    pub(super) async fn infos(&self, until: Instant) -> Result<Vec<String>, RedisError> {
+    /// What each node that has slots says of itself, or why it does not.
+    pub(super) async fn infos(
+        &self,
+        until: Instant,
+    ) -> Result<Vec<Result<String, RedisError>>, RedisError> {
         self.owner(0, until).await?;
         let owners: HashSet<Arc<str>> = self.map.lock().slots.values().cloned().collect();
         let mut infos = Vec::with_capacity(owners.len());
         for owner in owners {
-            infos.push(self.connection(&owner)?.info(until).await?);
+            infos.push(self.connection(&owner)?.info(until).await);
         }
         Ok(infos)
+    }
+
+    /// Of these, each with its slot, the first for each node that has slots, as far as it is known who has what.
+    pub(super) fn first_of_each_node<T>(&self, all: impl Iterator<Item = (u16, T)>) -> Vec<T> {
+        let map = self.map.lock();
+        let mut left: HashSet<&Arc<str>> = map.slots.values().collect();
+        let mut found = Vec::with_capacity(left.len());
+        for (slot, one) in all {
+            if (map.slots.get(&slot)).is_some_and(|owner| left.remove(owner)) {
+                found.push(one);
+            }
+            if left.is_empty() {
+                break;
+            }
+        }
+        found
     }
 
     async fn owner(&self, slot: u16, until: Instant) -> Result<Arc<str>, RedisError> {

@@ -251,11 +251,11 @@ impl Flights {
         }
     }
 
-    /// What the server says of itself; in a cluster, each node.
-    pub(super) async fn infos(&self) -> Result<Vec<String>, RedisError> {
+    /// What the server says of itself, or why it does not; in a cluster, each node.
+    pub(super) async fn infos(&self) -> Result<Vec<Result<String, RedisError>>, RedisError> {
         let until = Instant::now() + self.deadline.max(Duration::from_secs(1));
         match &self.destination {
-            Destination::Server(connection) => Ok(vec![connection.info(until).await?]),
+            Destination::Server(connection) => Ok(vec![connection.info(until).await]),
             Destination::Slot(cluster, _) => cluster.infos(until).await,
         }
     }
