@@ -1,12 +1,13 @@
 //! The reverse proxy behind the limiter: a service that sends requests on to the servers of their path, and their responses back.
 //!
 //! A request walks through `head` (what is for this hop alone stays here), `group` (which server), `forward` (over which connection,
-//! and what may be sent again), `link` (a connection of HTTP/1.1) or hyper's HTTP/2, and its response through `body`. Beside them:
+//! and what may be sent again), `link` (a connection of HTTP/1.1: `plain`, or else `by_hyper`) or hyper's HTTP/2, and its response through `body`. Beside them:
 //! `pool` (idle connections), `connect`, `health` and `checks` (how servers do), `tunnel` (WebSocket), `metrics`.
 //!
 //! It knows no limits and no listener.
 
 mod body;
+mod by_hyper;
 mod checks;
 mod connect;
 mod failure;
@@ -17,6 +18,7 @@ mod health;
 mod link;
 mod metrics;
 mod patience;
+mod plain;
 mod pool;
 mod seen;
 mod server;
@@ -343,10 +345,10 @@ impl Route {
             idle_timeout: group.upstream.idle_timeout,
             cut: group.metrics.cut.clone(),
         };
-        let (mut parts, incoming) = answer.response.into_parts();
+        let (mut parts, received) = answer.response.into_parts();
         head::remove_hop_by_hop(&mut parts.headers);
         parts.version = Version::HTTP_11;
-        let body = ProxyBody::of(incoming, source, now);
+        let body = ProxyBody::of(received, source, now);
         (Response::from_parts(parts, body), now)
     }
 }

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
-use super::link::Link;
+use super::link::{Link, Received};
 use super::patience::Patience;
 use super::pool::Pool;
 use super::server::Place;
@@ -84,9 +84,18 @@ impl ProxyBody {
     }
 
     /// The body of a response that has just begun. A small one is there already, and its connection free for the next request.
-    pub(super) fn of(mut incoming: Incoming, source: Source, now: Instant) -> Self {
+    pub(super) fn of(received: Received, source: Source, now: Instant) -> Self {
         let mut first = None;
         let Source { mut link, .. } = source;
+        let mut incoming = match received {
+            Received::Coming(incoming) => incoming,
+            Received::Whole(bytes) => {
+                if let Some((link, pool)) = link {
+                    pool.put(link, now);
+                }
+                return Self::whole(bytes);
+            }
+        };
         if link.is_some() {
             let mut context = Context::from_waker(Waker::noop());
             if !incoming.is_end_stream()
@@ -224,7 +233,7 @@ impl Streaming {
             None => &mut self.patience,
         };
         if !std::mem::replace(&mut self.is_waiting, true) {
-            patience.begin(self.idle_timeout);
+            patience.begin(Instant::now(), self.idle_timeout);
         }
         patience.poll(context)
     }

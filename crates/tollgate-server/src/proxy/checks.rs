@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{Request, StatusCode, Uri};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::connect::{Connected, connect};
@@ -59,7 +59,7 @@ async fn ask(group: &Group, server: &Server, check: &HealthCheck) -> Result<(), 
     let within = Some(check.timeout);
     let connected = connect(server, &group.metrics.connections).await;
     let response = match connected.map_err(|error| error.to_string())? {
-        Connected::One(mut link) => link.send(request, within).await,
+        Connected::One(mut link) => link.send(request, within, Instant::now()).await,
         Connected::Two(sender) => send_http2(sender, server, request, within).await,
     };
     let status = match response {

@@ -72,8 +72,7 @@ pub(super) async fn connect(server: &Server, open: &Gauge) -> Result<Connected, 
 
 async fn begin(stream: Stream, is_http2: bool) -> Result<Connected, Unconnected> {
     if !is_http2 {
-        let link = Link::over(stream).await.map_err(Unconnected::Http)?;
-        return Ok(Connected::One(Box::new(link)));
+        return Ok(Connected::One(Box::new(Link::over(stream))));
     }
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())

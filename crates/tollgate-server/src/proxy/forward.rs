@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use http::header::HOST;
 use http::{Method, Request, Response};
-use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use tokio::time::Instant;
 
@@ -28,7 +27,7 @@ use super::connect::Connected;
 use super::failure::Failure;
 use super::group::Group;
 use super::head;
-use super::link::{Link, Lost, Silence, poll_patience};
+use super::link::{Link, Lost, Received, Silence, poll_patience};
 use super::patience::Patience;
 use super::pool::Pool;
 use super::server::{Place, Server};
@@ -37,7 +36,7 @@ use crate::config::HostField;
 
 /// The head of a response, and what it came by.
 pub(super) struct Answer {
-    pub(super) response: Response<Incoming>,
+    pub(super) response: Response<Received>,
     /// The connection, if it is ours alone.
     pub(super) link: Option<Box<Link>>,
     pub(super) pool: Arc<Pool>,
@@ -82,7 +81,7 @@ pub(super) async fn forward(
         if lost.failure.is_the_servers() {
             group.failed(server, &lost.failure.to_string(), &lost.error);
         }
-        match lost.unsent.take() {
+        match lost.request.take().filter(|_| !lost.was_sent) {
             Some(unsent) if retries > 0 && tried.count_ones() < count(group) => request = *unsent,
             _ => return Err(lost.failure),
         }
@@ -95,7 +94,7 @@ fn count(group: &Group) -> u32 {
     u32::try_from(group.servers.len()).unwrap_or(u32::MAX)
 }
 
-type Asked = Result<(Response<Incoming>, Option<Box<Link>>), Lost>;
+type Asked = Result<(Response<Received>, Option<Box<Link>>), Lost>;
 
 /// Asks a server, over a connection that is there or else a new one.
 async fn ask(group: &Group, pool: &Arc<Pool>, mut request: Request<Upload>, now: Instant) -> Asked {
@@ -103,21 +102,19 @@ async fn ask(group: &Group, pool: &Arc<Pool>, mut request: Request<Upload>, now:
     if pool.server.wants_http2()
         && let Some(sender) = pool.shared()
     {
-        let copy = repeatable(&request);
         match send_http2(sender, &pool.server, request, within).await {
             Ok(response) => return Ok((response, None)),
-            Err(lost) => request = again(lost, copy, group)?,
+            Err(lost) => request = again(lost, group)?,
         }
     }
     while let Some(mut link) = pool.take(now) {
-        let copy = repeatable(&request);
         head::for_http1(&mut request);
-        match link.send(request, within).await {
+        match link.send(request, within, now).await {
             Ok(response) => return Ok((response, Some(link))),
             Err(lost) => {
-                let was_written = lost.unsent.is_none();
-                request = again(lost, copy, group)?;
-                if was_written {
+                let was_sent = lost.was_sent;
+                request = again(lost, group)?;
+                if was_sent {
                     break;
                 }
             }
@@ -135,7 +132,7 @@ async fn ask_anew(
     match pool.connect().await {
         Ok(Connected::One(mut link)) => {
             head::for_http1(&mut request);
-            let response = link.send(request, within).await?;
+            let response = link.send(request, within, Instant::now()).await?;
             Ok((response, Some(link)))
         }
         Ok(Connected::Two(sender)) => {
@@ -145,36 +142,38 @@ async fn ask_anew(
         Err(error) => Err(Lost {
             failure: error.failure(),
             error: error.to_string(),
-            unsent: Some(Box::new(request)),
+            request: Some(Box::new(request)),
+            was_sent: false,
             heard: false,
         }),
     }
 }
 
 /// What is sent again after a connection that was used before has ended.
-fn again(
-    mut lost: Lost,
-    copy: Option<Request<Upload>>,
-    group: &Group,
-) -> Result<Request<Upload>, Lost> {
-    let request = match lost.unsent.take() {
-        Some(unsent) => *unsent,
-        None => match copy {
-            Some(copy) if lost.failure == Failure::Closed && !lost.heard => copy,
-            _ => return Err(lost),
-        },
-    };
-    group.metrics.retries.inc();
-    Ok(request)
+fn again(mut lost: Lost, group: &Group) -> Result<Request<Upload>, Lost> {
+    let was_unheard = lost.failure == Failure::Closed && !lost.heard;
+    let may_go =
+        |request: &Request<Upload>| !lost.was_sent || was_unheard && is_repeatable(request);
+    match lost.request.take_if(|request| may_go(request)) {
+        Some(request) => {
+            group.metrics.retries.inc();
+            Ok(*request)
+        }
+        None => Err(lost),
+    }
 }
 
-/// The request once more, if it may be repeated.
-fn repeatable(request: &Request<Upload>) -> Option<Request<Upload>> {
+fn is_repeatable(request: &Request<Upload>) -> bool {
     let is_idempotent = matches!(
         *request.method(),
         Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE
     );
-    if !is_idempotent || !request.body().is_nothing() {
+    is_idempotent && request.body().is_nothing()
+}
+
+/// The request once more, if it may be repeated.
+pub(super) fn repeatable(request: &Request<Upload>) -> Option<Request<Upload>> {
+    if !is_repeatable(request) {
         return None;
     }
     let mut copy = Request::new(Upload::Nothing);
@@ -190,12 +189,13 @@ pub(super) async fn send_http2(
     server: &Server,
     request: Request<Upload>,
     within: Option<Duration>,
-) -> Result<Response<Incoming>, Lost> {
+) -> Result<Response<Received>, Lost> {
     let progress = request.body().progress();
+    let copy = repeatable(&request);
     let request = head::for_http2(request, server).ok_or_else(|| Lost::by(Failure::BadHost))?;
     let mut response = pin!(sender.try_send_request(request));
     let mut patience = Patience::default();
-    patience.begin(within);
+    patience.begin(Instant::now(), within);
     let response = poll_fn(|context| {
         if let Poll::Ready(response) = response.as_mut().poll(context) {
             return Poll::Ready(response.map_err(|error| Silence::Error(Box::new(error))));
@@ -203,11 +203,13 @@ pub(super) async fn send_http2(
         let over = poll_patience(&mut patience, context, within, progress.as_deref());
         over.map(|()| Err(Silence::Late))
     });
-    response.await.map_err(|silence| {
+    let response = response.await.map_err(|silence| {
         let mut lost = silence.lost(progress.as_deref(), false);
-        if let Some(unsent) = &mut lost.unsent {
-            head::from_http2(unsent);
+        match &mut lost.request {
+            Some(unsent) => head::from_http2(unsent),
+            None => lost.request = copy.map(Box::new),
         }
         lost
-    })
+    });
+    response.map(|response| response.map(Received::Coming))
 }

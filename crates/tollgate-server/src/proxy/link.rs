@@ -1,38 +1,46 @@
 //! A connection of HTTP/1.1 to a server. It is no task of its own: whoever waits for its response moves it on.
 //!
 //! So a request passes from the caller's connection to the server's and back without a change of tasks, and who leaves takes the
-//! connection along. hyper wakes those who wait at the other ends of its channels; here they are one and the same, awake already. So
-//! what can be had at once is asked for with a waker that does nothing, and only who has to wait leaves its own.
+//! connection along. As long as what is said on it is [plain](super::plain), nobody else is needed; from the first exchange on that is
+//! not, [hyper](super::by_hyper) speaks.
 
 use std::future::poll_fn;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::io;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
-use tokio::task::unconstrained;
 use tokio::time::Instant;
 
+use super::by_hyper::ByHyper;
 use super::failure::Failure;
 use super::patience::Patience;
-use super::stream::{Heard, Stream};
+use super::plain::{Answered, Plain};
+use super::stream::Stream;
 use super::upload::{Progress, Upload};
-
-type Connection = http1::Connection<TokioIo<Stream>, Upload>;
 
 /// A connection, busy with one request or idle.
 pub(super) struct Link {
-    sender: SendRequest<Upload>,
-    connection: Connection,
-    has_ended: bool,
-    heard: Heard,
+    voice: Voice,
     pub(super) patience: Patience,
     pub(super) idle_since: Instant,
+}
+
+/// Who speaks on a connection.
+enum Voice {
+    Plain(Plain),
+    Hyper(Box<ByHyper>),
+    /// Nobody any more.
+    None,
+}
+
+/// The body of a response.
+pub(super) enum Received {
+    Whole(Bytes),
+    Coming(Incoming),
 }
 
 /// A request without a response.
@@ -40,8 +48,10 @@ pub(super) struct Lost {
     pub(super) failure: Failure,
     /// For the log.
     pub(super) error: String,
-    /// The request, if nothing of it was sent.
-    pub(super) unsent: Option<Box<Request<Upload>>>,
+    /// The request, if it is still there.
+    pub(super) request: Option<Box<Request<Upload>>>,
+    /// Whether anything of it was sent.
+    pub(super) was_sent: bool,
     /// Whether the server said anything.
     pub(super) heard: bool,
 }
@@ -51,8 +61,20 @@ impl Lost {
         Self {
             failure,
             error: String::new(),
-            unsent: None,
+            request: None,
+            was_sent: true,
             heard: true,
+        }
+    }
+
+    /// A connection that ended before a response had come.
+    fn closed(request: Request<Upload>, error: &io::Error) -> Self {
+        Self {
+            failure: Failure::Closed,
+            error: error.to_string(),
+            request: Some(Box::new(request)),
+            was_sent: true,
+            heard: false,
         }
     }
 
@@ -61,7 +83,7 @@ impl Lost {
         progress: Option<&Progress>,
         heard: bool,
     ) -> Self {
-        let unsent = error.take_message().map(Box::new);
+        let request = error.take_message().map(Box::new);
         let error = error.into_error();
         let failure = match progress.and_then(Progress::failure) {
             Some(failure) => failure,
@@ -71,26 +93,20 @@ impl Lost {
         Self {
             failure,
             error: error.to_string(),
-            unsent,
+            was_sent: request.is_none(),
+            request,
             heard,
         }
     }
 }
 
 impl Link {
-    pub(super) async fn over(stream: Stream) -> hyper::Result<Self> {
-        let heard = stream.heard();
-        let (sender, connection) = http1::Builder::new()
-            .handshake(TokioIo::new(stream))
-            .await?;
-        Ok(Self {
-            sender,
-            connection,
-            has_ended: false,
-            heard,
+    pub(super) fn over(stream: Stream) -> Self {
+        Self {
+            voice: Voice::Plain(Plain::over(stream)),
             patience: Patience::default(),
             idle_since: Instant::now(),
-        })
+        }
     }
 
     /// Sends a request and waits for the head of its response, for so long after the last part of the request.
@@ -98,80 +114,95 @@ impl Link {
         &mut self,
         request: Request<Upload>,
         within: Option<Duration>,
-    ) -> Result<Response<Incoming>, Lost> {
-        let progress = request.body().progress();
-        self.heard.nothing_yet();
-        self.patience.begin(within);
-        // Out of tokio's budget, a response that is there would be waited for with nobody to wake us.
-        let mut response = pin!(unconstrained(self.sender.try_send_request(request)));
-        let mut was_woken = false;
-        let response = poll_fn(|context| {
-            let wakers: &[&Waker] = match was_woken {
-                true => &[Waker::noop(), context.waker()],
-                false => &[context.waker()],
-            };
-            was_woken = true;
-            for waker in wakers {
-                self.drive(&mut Context::from_waker(waker));
-                let ready = response
-                    .as_mut()
-                    .poll(&mut Context::from_waker(Waker::noop()));
-                if let Poll::Ready(response) = ready {
-                    return Poll::Ready(response.map_err(|error| Silence::Error(Box::new(error))));
+        now: Instant,
+    ) -> Result<Response<Received>, Lost> {
+        self.patience.begin(now, within);
+        let mut read = None;
+        if let Voice::Plain(plain) = &mut self.voice
+            && plain.takes(&request)
+        {
+            let patience = &mut self.patience;
+            let answered = poll_fn(|context| match plain.poll_answer(context) {
+                Poll::Ready(answered) => Poll::Ready(Some(answered)),
+                Poll::Pending => patience.poll(context).map(|()| None),
+            });
+            match answered.await {
+                Some(Ok(Answered::Plainly(response))) => {
+                    return Ok(response.map(Received::Whole));
                 }
+                Some(Ok(Answered::Otherwise(bytes))) => read = Some(bytes),
+                Some(Err(error)) => return Err(Lost::closed(request, &error)),
+                None => return Err(Lost::by(Failure::ResponseTimeout)),
             }
-            if self.has_ended {
-                return Poll::Ready(Err(Silence::Ended));
+        }
+        // Large, and not the usual.
+        Box::pin(self.send_by_hyper(request, within, read)).await
+    }
+
+    /// Has hyper send a request, or hear what was read already in answer to it.
+    async fn send_by_hyper(
+        &mut self,
+        request: Request<Upload>,
+        within: Option<Duration>,
+        read: Option<Bytes>,
+    ) -> Result<Response<Received>, Lost> {
+        let was_sent = read.is_some();
+        if let Voice::Plain(_) = &self.voice
+            && let Voice::Plain(plain) = std::mem::replace(&mut self.voice, Voice::None)
+        {
+            let mut stream = plain.into_stream();
+            if let Some(read) = read {
+                stream.repeat(read);
             }
-            let over = poll_patience(&mut self.patience, context, within, progress.as_deref());
-            over.map(|()| Err(Silence::Late))
-        });
-        let response = response.await;
-        response.map_err(|silence| silence.lost(progress.as_deref(), self.heard.anything()))
+            if let Ok(by_hyper) = ByHyper::over(stream).await {
+                self.voice = Voice::Hyper(Box::new(by_hyper));
+            }
+        }
+        let Voice::Hyper(by_hyper) = &mut self.voice else {
+            return Err(Lost::by(Failure::Closed));
+        };
+        let sent = by_hyper.send(request, within, &mut self.patience, was_sent);
+        Ok(sent.await?.map(Received::Coming))
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
+        match &self.voice {
+            Voice::Plain(_) => false,
+            Voice::Hyper(by_hyper) => by_hyper.has_ended(),
+            Voice::None => true,
+        }
     }
 
     /// Moves the connection on as far as it goes.
     pub(super) fn drive(&mut self, context: &mut Context<'_>) {
-        if !self.has_ended {
-            // How it ended, whoever waits for a response or its body hears from there.
-            self.has_ended = self.connection.poll_without_shutdown(context).is_ready();
+        if let Voice::Hyper(by_hyper) = &mut self.voice {
+            by_hyper.drive(context);
         }
     }
 
     /// Whether it can take a request, as far as can be known: its server may just be closing it.
     pub(super) fn is_usable(&mut self) -> bool {
-        self.drive(&mut Context::from_waker(Waker::noop()));
-        !self.has_ended && self.sender.is_ready()
+        match &mut self.voice {
+            Voice::Plain(plain) => plain.is_quiet(),
+            Voice::Hyper(by_hyper) => by_hyper.is_usable(),
+            Voice::None => false,
+        }
     }
 
     /// Lets the connection go on by itself, to its end.
     pub(super) fn detach(self) {
-        if self.has_ended {
-            return;
+        if let Voice::Hyper(by_hyper) = self.voice {
+            by_hyper.detach();
         }
-        tokio::spawn(async move {
-            if let Err(error) = self.connection.await {
-                tracing::debug!(%error, "a connection to a server ended early");
-            }
-        });
     }
 
     /// The bare connection, after its server has agreed to something else than HTTP; and what was read of that.
-    pub(super) async fn into_stream(mut self) -> (Stream, Bytes) {
-        poll_fn(|context| {
-            self.drive(context);
-            match self.has_ended {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
-        })
-        .await;
-        let parts = self.connection.into_parts();
-        (parts.io.into_inner(), parts.read_buf)
+    pub(super) async fn into_stream(self) -> Option<(Stream, Bytes)> {
+        match self.voice {
+            Voice::Plain(plain) => Some((plain.into_stream(), Bytes::new())),
+            Voice::Hyper(by_hyper) => Some(by_hyper.into_stream().await),
+            Voice::None => None,
+        }
     }
 }
 

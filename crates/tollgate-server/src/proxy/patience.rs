@@ -16,9 +16,9 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// From now on it is over after this; never, if there is no such time.
-    pub(super) fn begin(&mut self, time: Option<Duration>) {
-        self.deadline = time.and_then(|time| Instant::now().checked_add(time));
+    /// It begins now, and is over after this; never, if there is no such time.
+    pub(super) fn begin(&mut self, now: Instant, time: Option<Duration>) {
+        self.deadline = time.and_then(|time| now.checked_add(time));
     }
 
     pub(super) fn until(&mut self, deadline: Instant) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use bytes::{Buf as _, Bytes};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -15,7 +16,23 @@ use tokio_rustls::client::TlsStream;
 pub(super) struct Stream {
     kind: Kind,
     heard: Heard,
+    repeated: Option<Repeated>,
     open: Gauge,
+}
+
+/// What was sent and read before somebody else took over, who is to find all of it as if it had done so.
+struct Repeated {
+    request: Request,
+    /// What was read.
+    read: Bytes,
+}
+
+/// How much was said again of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Nothing,
+    Some,
+    All,
 }
 
 enum Kind {
@@ -51,12 +68,45 @@ impl Stream {
         Self {
             kind,
             heard: Heard::default(),
+            repeated: None,
             open,
         }
     }
 
     pub(super) fn heard(&self) -> Heard {
         self.heard.clone()
+    }
+
+    /// From now on: what is written up to the next flush was sent already, and this is what comes after it. Nobody is woken for that, so it has to be asked
+    /// for.
+    pub(super) fn repeat(&mut self, read: Bytes) {
+        self.repeated = Some(Repeated {
+            request: Request::Nothing,
+            read,
+        });
+    }
+
+    /// Whether what is written now was sent before.
+    fn was_sent(&mut self) -> bool {
+        match &mut self.repeated {
+            Some(repeated) if repeated.request != Request::All => {
+                repeated.request = Request::Some;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Repeated {
+    fn poll_read(&mut self, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.request != Request::All {
+            return Poll::Pending;
+        }
+        let part = self.read.len().min(buffer.remaining());
+        buffer.put_slice(self.read.get(..part).unwrap_or_default());
+        self.read.advance(part);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -73,6 +123,14 @@ impl AsyncRead for Stream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if let Some(repeated) = &mut this.repeated {
+            let read = repeated.poll_read(buffer);
+            if read.is_ready() {
+                this.heard.0.store(true, Ordering::Relaxed);
+                this.repeated.take_if(|repeated| repeated.read.is_empty());
+            }
+            return read;
+        }
         let before = buffer.filled().len();
         let read = match &mut this.kind {
             Kind::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
@@ -87,10 +145,13 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.was_sent() {
+            return Poll::Ready(Ok(bytes.len()));
+        }
         match &mut self.get_mut().kind {
             Kind::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Kind::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
@@ -98,10 +159,13 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.was_sent() {
+            return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
+        }
         match &mut self.get_mut().kind {
             Kind::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Kind::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
@@ -115,7 +179,12 @@ impl AsyncWrite for Stream {
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(repeated) = &mut self.repeated
+            && repeated.request == Request::Some
+        {
+            repeated.request = Request::All;
+        }
         match &mut self.get_mut().kind {
             Kind::Plain(stream) => Pin::new(stream).poll_flush(context),
             Kind::Tls(stream) => Pin::new(stream).poll_flush(context),

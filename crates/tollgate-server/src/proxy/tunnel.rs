@@ -92,7 +92,9 @@ async fn copy(
     back: Link,
     traffic: Arc<Traffic>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let (mut back, read) = back.into_stream().await;
+    let Some((mut back, read)) = back.into_stream().await else {
+        return Err("the connection to the server has ended".into());
+    };
     let mut front = WithTraffic::new(TokioIo::new(front.await?), traffic);
     front.write_all(&read).await?;
     copy_bidirectional(&mut front, &mut back).await?;

@@ -1,0 +1,263 @@
+//! The usual exchange with a server, without the machinery that others need: a request without a body goes out as one piece, and a
+//! response of a known length comes with one read.
+//!
+//! Nothing is judged here. Whatever is not plain is left to hyper: a request before anything of it is sent, and a response as if it
+//! had only now come ([`Stream::repeat`]). So hyper's rules hold wherever there is something to decide: codings, lengths that differ,
+//! interim responses, bytes that nobody asked for.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use httparse::{ParserConfig, Status};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+
+use super::stream::Stream;
+use super::upload::Upload;
+
+/// So much is read at once. Longer responses are not plain.
+const ROOM: usize = 8 * 1_024;
+
+/// Who sends more fields is not plain.
+const MOST_FIELDS: usize = 64;
+
+/// Room for the fields that are added on the way back, so that nothing is moved when they are.
+const ADDED_FIELDS: usize = 6;
+
+/// A connection on which nobody speaks but us.
+pub(super) struct Plain {
+    stream: Stream,
+    head: Vec<u8>,
+    written: usize,
+    room: Box<[u8]>,
+}
+
+/// What a server answered.
+pub(super) enum Answered {
+    Plainly(Response<Bytes>),
+    /// It takes more to understand this.
+    Otherwise(Bytes),
+}
+
+impl Plain {
+    pub(super) fn over(stream: Stream) -> Self {
+        Self {
+            stream,
+            head: Vec::new(),
+            written: 0,
+            room: vec![0; ROOM].into(),
+        }
+    }
+
+    pub(super) fn into_stream(self) -> Stream {
+        self.stream
+    }
+
+    /// Makes a request the next one to be sent, if it is plain.
+    pub(super) fn takes(&mut self, request: &Request<Upload>) -> bool {
+        self.head.clear();
+        self.written = 0;
+        write_head(request, &mut self.head).is_some()
+    }
+
+    /// Sends it and reads what comes. An error, or an end without a word, is for whoever asked to make something of.
+    pub(super) fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Answered>> {
+        while let Some(rest @ [_, ..]) = self.head.get(self.written..) {
+            match ready!(Pin::new(&mut self.stream).poll_write(context, rest))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => self.written += written,
+            }
+        }
+        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        let mut read = ReadBuf::new(&mut self.room);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut read))?;
+        if read.filled().is_empty() {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let read = Bytes::copy_from_slice(read.filled());
+        Poll::Ready(Ok(match read_response(&read) {
+            Some(response) => Answered::Plainly(response),
+            None => Answered::Otherwise(read),
+        }))
+    }
+
+    /// Whether nothing was said since the last response, not even that this is the end.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut read = ReadBuf::new(&mut self.room);
+        (Pin::new(&mut self.stream).poll_read(&mut context, &mut read)).is_pending()
+    }
+}
+
+/// The head of a request that has no body and wants nothing special; `None` for any other.
+fn write_head(request: &Request<Upload>, head: &mut Vec<u8>) -> Option<()> {
+    let is_plain = request.body().is_nothing()
+        && !matches!(*request.method(), Method::HEAD | Method::CONNECT)
+        && request.uri().authority().is_none();
+    let target = request.uri().path_and_query()?.as_str();
+    if !is_plain || !target.starts_with('/') {
+        return None;
+    }
+    let method = request.method().as_str();
+    for part in [method, " ", target, " HTTP/1.1\r\n"] {
+        head.extend_from_slice(part.as_bytes());
+    }
+    for (name, value) in request.headers() {
+        match *name {
+            TRANSFER_ENCODING | UPGRADE | EXPECT => return None,
+            CONTENT_LENGTH if value != "0" => return None,
+            _ => {}
+        }
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            head.extend_from_slice(part);
+        }
+    }
+    head.extend_from_slice(b"\r\n");
+    Some(())
+}
+
+/// The response that these bytes are, if they are a plain one from its first byte to its last.
+fn read_response(bytes: &Bytes) -> Option<Response<Bytes>> {
+    let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
+    let mut head = httparse::Response::new(&mut []);
+    let parsed =
+        ParserConfig::default().parse_response_with_uninit_headers(&mut head, bytes, &mut fields);
+    let Ok(Status::Complete(end)) = parsed else {
+        return None;
+    };
+    let status = StatusCode::from_u16(head.code?).ok()?;
+    let has_body = status.as_u16() >= 200 && !matches!(status.as_u16(), 204 | 205 | 304);
+    if head.version != Some(1) || head.reason != status.canonical_reason() || !has_body {
+        return None;
+    }
+    let mut headers = HeaderMap::with_capacity(head.headers.len() + ADDED_FIELDS);
+    let mut length = None;
+    for field in head.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
+        match name {
+            TRANSFER_ENCODING | UPGRADE => return None,
+            // It is for us alone.
+            CONNECTION if field.value.eq_ignore_ascii_case(b"keep-alive") => continue,
+            CONNECTION => return None,
+            CONTENT_LENGTH if length.is_some() => return None,
+            CONTENT_LENGTH => length = Some(decimal(field.value)?),
+            _ => {}
+        }
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value)).ok()?;
+        headers.append(name, value);
+    }
+    let body = bytes.slice(end..);
+    if length? != body.len() {
+        return None;
+    }
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Some(response)
+}
+
+/// A number of a few digits, and nothing else.
+fn decimal(digits: &[u8]) -> Option<usize> {
+    let is_number = (1..=9).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
+    let value = |number: usize, digit: &u8| number * 10 + usize::from(digit - b'0');
+    is_number.then(|| digits.iter().fold(0, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(text: &'static str) -> Option<Response<Bytes>> {
+        read_response(&Bytes::from_static(text.as_bytes()))
+    }
+
+    #[test]
+    fn a_whole_response_of_a_known_length_is_plain() {
+        let read = response(
+            "HTTP/1.1 404 Not Found\r\nServer: s\r\nConnection: Keep-Alive\r\nset-cookie: a\r\nContent-Length: 3\r\nset-cookie: b\r\n\r\nabc",
+        )
+        .unwrap();
+        assert_eq!(read.status(), 404);
+        assert_eq!(read.body(), "abc");
+        assert_eq!(read.headers()["server"], "s");
+        assert_eq!(read.headers().get_all("set-cookie").iter().count(), 2);
+        assert!(!read.headers().contains_key("connection"));
+        let empty = response("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+        assert!(empty.body().is_empty());
+    }
+
+    #[test]
+    fn whatever_else_comes_is_left_to_hyper() {
+        for text in [
+            // Not all of it, or more than that.
+            "HTTP/1.1 200 OK\r\ncontent-le",
+            "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab",
+            "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabcd",
+            // Framed in another way, or in two.
+            "HTTP/1.1 200 OK\r\n\r\nabc",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 3\r\n\r\nabc",
+            "HTTP/1.1 200 OK\r\ncontent-length: +3\r\n\r\nabc",
+            "HTTP/1.1 200 OK\r\ncontent-length: 3, 3\r\n\r\nabc",
+            "HTTP/1.1 200 OK\r\ncontent-length: 9999999999\r\n\r\nabc",
+            // The last one, of another version, in other words, or not the answer yet.
+            "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 3\r\n\r\nabc",
+            "HTTP/1.0 200 OK\r\ncontent-length: 3\r\n\r\nabc",
+            "HTTP/1.1 200 Fine\r\ncontent-length: 3\r\n\r\nabc",
+            "HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 304 Not Modified\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 100 Continue\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\ncontent-length: 0\r\n\r\n",
+            // Not HTTP.
+            "HTTP/1.1 200 OK\r\na b: c\r\ncontent-length: 3\r\n\r\nabc",
+            "HTTP/1.1 200 OK\r\na: b\r\n c\r\ncontent-length: 3\r\n\r\nabc",
+            "SSH-2.0-OpenSSH_9.2\r\n",
+        ] {
+            assert!(response(text).is_none(), "{text:?}");
+        }
+    }
+
+    fn head(method: &str, target: &str, fields: &[(&str, &str)]) -> Option<String> {
+        let mut request = Request::builder().method(method).uri(target);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let mut head = Vec::new();
+        write_head(&request.body(Upload::Nothing).unwrap(), &mut head)?;
+        Some(String::from_utf8(head).unwrap())
+    }
+
+    #[test]
+    fn a_request_without_a_body_is_plain() {
+        assert_eq!(
+            head(
+                "DELETE",
+                "/a?b=c",
+                &[("host", "h"), ("x-a", "1"), ("x-a", "2")]
+            )
+            .unwrap(),
+            "DELETE /a?b=c HTTP/1.1\r\nhost: h\r\nx-a: 1\r\nx-a: 2\r\n\r\n"
+        );
+        assert!(head("POST", "/", &[("content-length", "0")]).is_some());
+        for (method, target, field) in [
+            ("HEAD", "/", ("host", "h")),
+            ("OPTIONS", "*", ("host", "h")),
+            ("GET", "http://h/", ("host", "h")),
+            ("GET", "/", ("upgrade", "websocket")),
+            ("GET", "/", ("expect", "100-continue")),
+            ("GET", "/", ("transfer-encoding", "chunked")),
+            ("POST", "/", ("content-length", "5")),
+        ] {
+            assert_eq!(
+                head(method, target, &[field]),
+                None,
+                "{method} {target} {field:?}"
+            );
+        }
+    }
+}
