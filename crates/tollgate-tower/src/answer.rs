@@ -30,6 +30,7 @@ mod grpc;
 mod legacy;
 mod problem;
 mod retry;
+mod sheet;
 mod standard;
 
 use std::fmt;
@@ -42,6 +43,7 @@ use tollgate::{Decision, PathError};
 
 pub use denial::{Denial, Reason};
 pub use dialect::Dialect;
+use sheet::Sheet;
 
 /// The media type of problem details.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -84,17 +86,23 @@ impl HeaderFamilies {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn add(self, decision: &Decision, headers: &mut HeaderMap) {
+        let mut sheet = Sheet::new();
+        self.write(decision, headers, &mut sheet);
+        sheet.put_into(headers);
+    }
+
+    fn write(self, decision: &Decision, headers: &HeaderMap, sheet: &mut Sheet) {
         let others_spoke = speak_of_limits(headers);
         if self.legacy && !(others_spoke && legacy::is_stricter(headers, decision)) {
-            legacy::add(decision, headers);
+            legacy::write(decision, sheet);
         }
         if self.standard {
-            standard::add(decision, headers, others_spoke);
+            standard::write(decision, headers, others_spoke, sheet);
         }
-        if let Some(wait) = decision.retry_after()
-            && self.retry_after
+        if self.retry_after
+            && let Some(wait) = decision.retry_after()
         {
-            retry::add(wait, decision.at(), headers);
+            retry::write(wait, decision.at(), headers, sheet);
         }
     }
 }
@@ -125,7 +133,9 @@ impl Default for HeaderFamilies {
 /// X-RateLimit-Shadow: "strict";r=0;t=9;deny, "loose";r=95;t=1
 /// ```
 pub fn add_shadows(decision: &Decision, headers: &mut HeaderMap) {
-    standard::add_shadows(decision, headers);
+    let mut sheet = Sheet::new();
+    standard::write_shadows(decision, headers, &mut sheet);
+    sheet.put_into(headers);
 }
 
 type OwnAnswer = Arc<dyn Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync>;
@@ -163,29 +173,52 @@ impl Answers {
 
     /// Adds what a decision says to the fields of a response that somebody else wrote.
     pub fn add(&self, decision: &Decision, headers: &mut HeaderMap) {
-        self.families.add(decision, headers);
+        let mut sheet = Sheet::new();
+        self.write(decision, headers, &mut sheet);
+        sheet.put_into(headers);
+    }
+
+    fn write(&self, decision: &Decision, headers: &HeaderMap, sheet: &mut Sheet) {
+        self.families.write(decision, headers, sheet);
         if self.shadows {
-            add_shadows(decision, headers);
+            standard::write_shadows(decision, headers, sheet);
         }
     }
 
     /// The response to a request that was denied.
     #[must_use]
     pub fn denied(&self, denial: &Denial<'_>, dialect: Dialect) -> Response<Bytes> {
-        let mut response = match (dialect, &self.own) {
-            (Dialect::Grpc(kind), _) => grpc::denied(denial, kind),
-            (_, Some(own)) => own(denial),
-            (_, None) => problem(denial.status(), denial.problem_json()),
+        let others = match (dialect, &self.own) {
+            (Dialect::Grpc(kind), _) => Some(grpc::denied(denial, kind)),
+            (_, Some(own)) => Some(own(denial)),
+            (_, None) => None,
         };
-        self.add(denial.decision(), response.headers_mut());
-        // Mostly said already, with what the decision says.
-        if let Some(wait) = denial.retry_after()
-            && denial.decision().retry_after() != Some(wait)
-            && self.families.retry_after
-        {
-            retry::add(wait, denial.decision().at(), response.headers_mut());
+        if let Some(mut response) = others {
+            let mut sheet = Sheet::new();
+            self.write_denied(denial, response.headers(), &mut sheet);
+            sheet.put_into(response.headers_mut());
+            return without_body_for(dialect, response);
         }
+        // The usual one is written in one go, its body and its fields.
+        let body = denial.problem_json();
+        let length = body.len();
+        let mut response = problem(denial.status(), Bytes::new());
+        let mut sheet = Sheet::after(body);
+        self.write_denied(denial, response.headers(), &mut sheet);
+        let text = sheet.put_into(response.headers_mut());
+        *response.body_mut() = text.slice(..length);
         without_body_for(dialect, response)
+    }
+
+    fn write_denied(&self, denial: &Denial<'_>, headers: &HeaderMap, sheet: &mut Sheet) {
+        self.write(denial.decision(), headers, sheet);
+        // Mostly said already, with what the decision says.
+        if self.families.retry_after
+            && let Some(wait) = denial.retry_after()
+            && denial.decision().retry_after() != Some(wait)
+        {
+            retry::write(wait, denial.decision().at(), headers, sheet);
+        }
     }
 
     /// The response to a request whose path can be read in more than one way.
@@ -193,7 +226,7 @@ impl Answers {
     pub fn refused(&self, error: &PathError, dialect: Dialect) -> Response<Bytes> {
         let response = match dialect {
             Dialect::Grpc(kind) => grpc::refused(error, kind),
-            _ => problem(StatusCode::BAD_REQUEST, problem::of_path(error)),
+            _ => problem(StatusCode::BAD_REQUEST, problem::of_path(error).into()),
         };
         without_body_for(dialect, response)
     }
@@ -215,7 +248,7 @@ impl Answers {
 pub fn failure(status: StatusCode, detail: &str, dialect: Dialect) -> Response<Bytes> {
     let response = match dialect {
         Dialect::Grpc(kind) => grpc::failure(status, detail, kind),
-        _ => problem(status, problem::of_failure(status, detail)),
+        _ => problem(status, problem::of_failure(status, detail).into()),
     };
     without_body_for(dialect, response)
 }
@@ -230,8 +263,8 @@ impl fmt::Debug for Answers {
     }
 }
 
-fn problem(status: StatusCode, body: String) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(body));
+fn problem(status: StatusCode, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     // Room for all that will be said, so that nothing is moved when it is.
     *response.headers_mut() = HeaderMap::with_capacity(12);

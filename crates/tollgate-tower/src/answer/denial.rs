@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 use tollgate::{Decision, Source, Tier, Verdict};
 
+use super::sheet::push_number;
 use super::{problem, retry};
 
 /// Why a request does not pass.
@@ -25,6 +26,7 @@ pub enum Reason {
 #[derive(Clone, Copy, Debug)]
 pub struct Denial<'a> {
     decision: &'a Decision,
+    verdict: Verdict,
     /// How long it may wait in a queue, if it was let in.
     patience: Option<Duration>,
     /// Of the request, if they are known.
@@ -35,8 +37,9 @@ impl<'a> Denial<'a> {
     /// What to say about a decision; `None` if it let the request in.
     #[must_use]
     pub fn of(decision: &'a Decision) -> Option<Self> {
-        (!decision.allowed()).then_some(Self {
+        (!decision.allowed()).then(|| Self {
             decision,
+            verdict: decision.verdict(),
             patience: None,
             headers: None,
         })
@@ -46,8 +49,9 @@ impl<'a> Denial<'a> {
     /// given back. `None` if it need not wait so long.
     #[must_use]
     pub fn of_impatient(decision: &'a Decision, patience: Duration) -> Option<Self> {
-        (decision.delay() > patience).then_some(Self {
+        (decision.delay() > patience).then(|| Self {
             decision,
+            verdict: decision.verdict(),
             patience: Some(patience),
             headers: None,
         })
@@ -75,7 +79,7 @@ impl<'a> Denial<'a> {
     /// Why it does not pass.
     #[must_use]
     pub fn reason(&self) -> Reason {
-        match (self.decision.source(), self.decision.verdict()) {
+        match (self.decision.source(), self.verdict) {
             (Source::Closed, _) => Reason::Closed,
             (_, Verdict::NeverFits) => Reason::NeverFits,
             (_, Verdict::Deny { .. }) => Reason::QuotaExceeded,
@@ -95,10 +99,11 @@ impl<'a> Denial<'a> {
     /// How long to wait before it is worth asking again, to the microsecond. `None` if waiting does not help.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        match self.patience {
+        match (self.patience, self.verdict) {
             // Alone, it then waits just as long as it may.
-            Some(patience) => Some(self.decision.delay().saturating_sub(patience)),
-            None => self.decision.retry_after(),
+            (Some(patience), Verdict::AllowAfter(delay)) => Some(delay.saturating_sub(patience)),
+            (None, Verdict::Deny { retry_after }) => Some(retry_after),
+            _ => None,
         }
     }
 
@@ -139,26 +144,32 @@ impl<'a> Denial<'a> {
     /// What happened, for people.
     #[must_use]
     pub fn detail(&self) -> String {
-        let what = match self.reason() {
+        let mut detail = String::with_capacity(96);
+        self.push_detail(&mut detail);
+        detail
+    }
+
+    /// Needs no escapes in JSON.
+    pub(super) fn push_detail(&self, text: &mut String) {
+        text.push_str(match self.reason() {
             Reason::QuotaExceeded => "A limit has no room for this request.",
             Reason::NeverFits => {
-                return "The request costs more than a limit holds: waiting does not help.".into();
+                "The request costs more than a limit holds: waiting does not help."
             }
             Reason::QueueTooLong => "The queue is longer than the request can wait.",
             Reason::Closed => "The service cannot check its limits at the moment.",
-        };
-        let mut detail = String::with_capacity(96);
-        detail.push_str(what);
-        if let Some(seconds) = self.retry_after_seconds() {
-            detail.push_str(" Try again in ");
-            problem::push_number(seconds, &mut detail);
-            detail.push_str(if seconds == 1 {
+        });
+        if self.reason() != Reason::NeverFits
+            && let Some(seconds) = self.retry_after_seconds()
+        {
+            text.push_str(" Try again in ");
+            push_number(seconds, text);
+            text.push_str(if seconds == 1 {
                 " second."
             } else {
                 " seconds."
             });
         }
-        detail
     }
 }
 

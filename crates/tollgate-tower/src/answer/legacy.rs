@@ -4,19 +4,20 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate::Decision;
 
 use super::retry::{ceil_seconds, unix};
+use super::sheet::Sheet;
 
-const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+static LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+static REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+static RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-pub(super) fn add(decision: &Decision, headers: &mut HeaderMap) {
+pub(super) fn write(decision: &Decision, sheet: &mut Sheet) {
     let Some(tier) = decision.tier() else {
         return;
     };
     let full_at = unix(decision.at()) + tier.reset_after();
-    headers.insert(LIMIT, HeaderValue::from(tier.limit().capacity()));
-    headers.insert(REMAINING, HeaderValue::from(tier.remaining()));
-    headers.insert(RESET, HeaderValue::from(ceil_seconds(full_at)));
+    sheet.set(&LIMIT, tier.limit().capacity());
+    sheet.set(&REMAINING, tier.remaining());
+    sheet.set(&RESET, ceil_seconds(full_at));
 }
 
 /// Whether what stands there already is at least as strict, or cannot be compared.
@@ -24,11 +25,11 @@ pub(super) fn is_stricter(headers: &HeaderMap, decision: &Decision) -> bool {
     let Some(remaining) = decision.remaining() else {
         return true;
     };
-    let mut theirs = headers.get_all(REMAINING).iter();
+    let mut theirs = headers.get_all(&REMAINING).iter();
     let read = |value: &HeaderValue| value.to_str().ok()?.trim().parse::<u64>().ok();
     match (theirs.next(), theirs.next()) {
         (Some(only), None) => read(only).is_none_or(|theirs| theirs <= remaining),
         (Some(_), Some(_)) => true,
-        (None, _) => headers.contains_key(LIMIT) || headers.contains_key(RESET),
+        (None, _) => headers.contains_key(&LIMIT) || headers.contains_key(&RESET),
     }
 }

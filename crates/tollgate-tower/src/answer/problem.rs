@@ -6,18 +6,23 @@ use http::StatusCode;
 use tollgate::PathError;
 
 use super::denial::{Denial, Reason};
+use super::sheet::push_number;
 
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-const REDUCED_CAPACITY: &str =
-    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+/// How the body of a denial begins: all that is the same for each.
+const QUOTA_EXCEEDED: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,"detail":""#;
+const REDUCED_CAPACITY: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Service temporarily unavailable","status":503,"detail":""#;
+
+/// A body of the usual length, and the fields of its head behind it.
+const USUAL: usize = 512;
 
 pub(super) fn of_denial(denial: &Denial<'_>) -> String {
-    let (kind, title) = match denial.reason() {
-        Reason::Closed => (REDUCED_CAPACITY, "Service temporarily unavailable"),
-        _ => (QUOTA_EXCEEDED, "Too many requests"),
-    };
-    let mut body = start(kind, title, denial.status().as_u16(), &denial.detail());
-    body.push_str(",\"violated-policies\":[");
+    let mut body = String::with_capacity(USUAL);
+    body.push_str(match denial.reason() {
+        Reason::Closed => REDUCED_CAPACITY,
+        _ => QUOTA_EXCEEDED,
+    });
+    denial.push_detail(&mut body);
+    body.push_str("\",\"violated-policies\":[");
     for (i, rule) in denial.violated().enumerate() {
         if i > 0 {
             body.push(',');
@@ -67,11 +72,6 @@ fn start(kind: &str, title: &str, status: u16, detail: &str) -> String {
     body.push_str(",\"detail\":");
     push_text(detail, &mut body);
     body
-}
-
-/// Without the machinery of `write!`: a flood of denials is when this counts.
-pub(super) fn push_number(number: u64, text: &mut String) {
-    text.push_str(itoa::Buffer::new().format(number));
 }
 
 fn push_text(text: &str, body: &mut String) {

@@ -6,6 +6,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
 
 use super::date;
+use super::sheet::Sheet;
 
 /// Rounded up, as who comes earlier is denied again, and never 0, which says "at once".
 pub(super) fn seconds(wait: Duration) -> u64 {
@@ -28,7 +29,7 @@ pub(super) fn unix(at: SystemTime) -> Duration {
 }
 
 /// Says the wait, unless a longer one stands there.
-pub(super) fn add(wait: Duration, now: SystemTime, headers: &mut HeaderMap) {
+pub(super) fn write(wait: Duration, now: SystemTime, headers: &HeaderMap, sheet: &mut Sheet) {
     let ours = seconds(wait);
     if let Some(theirs) = headers.get(RETRY_AFTER) {
         let theirs = waits(theirs, now);
@@ -36,7 +37,7 @@ pub(super) fn add(wait: Duration, now: SystemTime, headers: &mut HeaderMap) {
             return;
         }
     }
-    headers.insert(RETRY_AFTER, HeaderValue::from(ours));
+    sheet.set(&RETRY_AFTER, ours);
 }
 
 /// How many seconds somebody else says; `None` if that cannot be read.

@@ -5,31 +5,53 @@ use tollgate::{Decision, Tier};
 
 use super::denial::name;
 use super::retry::ceil_seconds;
+use super::sheet::{Sheet, push_number};
 
-const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const STATE: HeaderName = HeaderName::from_static("ratelimit");
-const SHADOW: HeaderName = HeaderName::from_static("x-ratelimit-shadow");
+static POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+static STATE: HeaderName = HeaderName::from_static("ratelimit");
+static SHADOW: HeaderName = HeaderName::from_static("x-ratelimit-shadow");
 
-pub(super) fn add(decision: &Decision, headers: &mut HeaderMap, others_spoke: bool) {
-    let mut deciding = decision.tiers().iter().filter(|tier| !tier.is_shadow());
-    let (mut policy, mut state) = (String::new(), String::new());
-    for tier in deciding.by_ref() {
-        add_policy(tier, &mut policy);
-        add_state(tier, &mut state);
+/// What stands there already is looked at only if others spoke of limits.
+pub(super) fn write(
+    decision: &Decision,
+    headers: &HeaderMap,
+    others_spoke: bool,
+    sheet: &mut Sheet,
+) {
+    let deciding = || decision.tiers().iter().filter(|tier| !tier.is_shadow());
+    if !others_spoke || are_lists(&POLICY, headers) {
+        sheet.add(&POLICY, |text| write_list(deciding(), text, add_policy));
     }
-    append(&POLICY, policy, headers, others_spoke);
-    append(&STATE, state, headers, others_spoke);
+    if !others_spoke || are_lists(&STATE, headers) {
+        sheet.add(&STATE, |text| write_list(deciding(), text, add_state));
+    }
 }
 
-pub(super) fn add_shadows(decision: &Decision, headers: &mut HeaderMap) {
-    let mut line = String::new();
-    for tier in decision.tiers().iter().filter(|tier| tier.is_shadow()) {
-        add_state(tier, &mut line);
-        if !tier.verdict().allowed() {
-            line.push_str(";deny");
-        }
+pub(super) fn write_shadows(decision: &Decision, headers: &HeaderMap, sheet: &mut Sheet) {
+    let shadows = decision.tiers().iter().filter(|tier| tier.is_shadow());
+    if are_lists(&SHADOW, headers) {
+        sheet.add(&SHADOW, |text| {
+            write_list(shadows, text, |tier, text| {
+                add_state(tier, text);
+                if !tier.verdict().allowed() {
+                    text.push_str(";deny");
+                }
+            });
+        });
     }
-    append(&SHADOW, line, headers, true);
+}
+
+fn write_list<'a>(
+    tiers: impl Iterator<Item = &'a Tier>,
+    text: &mut String,
+    add: impl Fn(&Tier, &mut String),
+) {
+    for (nth, tier) in tiers.enumerate() {
+        if nth > 0 {
+            text.push_str(", ");
+        }
+        add(tier, text);
+    }
 }
 
 // Names are made of characters that need no escapes, and figures stay below the 15 digits that an integer may have.
@@ -46,27 +68,17 @@ fn add_state(tier: &Tier, line: &mut String) {
 
 /// Without the machinery of `format!`, which takes most of the time that it takes to answer.
 fn add_item(tier: &Tier, a: &str, first: u64, b: &str, second: u64, line: &mut String) {
-    match line.is_empty() {
-        true => line.reserve(64),
-        false => line.push_str(", "),
-    }
-    let mut digits = itoa::Buffer::new();
     line.push('"');
     line.push_str(name(tier));
     line.push('"');
     line.push_str(a);
-    line.push_str(digits.format(first));
+    push_number(first, line);
     line.push_str(b);
-    line.push_str(digits.format(second));
+    push_number(second, line);
 }
 
-/// As a line of its own, if the lines that stand there are a list like ours.
-fn append(field: &HeaderName, line: String, headers: &mut HeaderMap, others_spoke: bool) {
+/// Whether the lines that stand there are a list like ours, so that one more can stand beside them.
+fn are_lists(field: &HeaderName, headers: &HeaderMap) -> bool {
     let is_list = |value: &HeaderValue| value.as_bytes().trim_ascii_start().starts_with(b"\"");
-    if line.is_empty() || others_spoke && !headers.get_all(field).iter().all(is_list) {
-        return;
-    }
-    if let Ok(value) = HeaderValue::try_from(line) {
-        headers.append(field.clone(), value);
-    }
+    headers.get_all(field).iter().all(is_list)
 }
