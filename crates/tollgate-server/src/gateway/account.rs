@@ -101,12 +101,11 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         self.count();
-        let took = self.began.elapsed();
         if let (Some(log), Some(logged)) = (&self.desk.log, &self.logged) {
             let told = Told {
                 status: self.status,
                 bytes: self.bytes,
-                took,
+                took: self.began.elapsed(),
                 is_whole: self.is_whole,
                 decided: logged.decided.as_deref(),
                 upstream: logged.upstream,

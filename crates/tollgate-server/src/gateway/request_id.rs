@@ -11,6 +11,8 @@ pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 const LONGEST: usize = 64;
 
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
 /// Makes names that nobody else makes, and that cannot be guessed from others: a keyed hash of a counter. The key is drawn at the start.
 #[derive(Debug)]
 pub(super) struct RequestIds {
@@ -32,10 +34,11 @@ impl RequestIds {
         let nth = self.next.fetch_add(1, Relaxed);
         let hash = self.key.hash(&nth.to_le_bytes()).as_u128();
         let mut text = [0; 32];
-        for (at, digit) in text.iter_mut().enumerate() {
-            let shift = 124 - 4 * at;
-            let nibble = usize::try_from((hash >> shift) & 15).unwrap_or_default();
-            *digit = b"0123456789abcdef".get(nibble).copied().unwrap_or(b'0');
+        for (digits, byte) in text.chunks_exact_mut(2).zip(hash.to_be_bytes()) {
+            digits.copy_from_slice(&[
+                DIGITS[usize::from(byte >> 4)],
+                DIGITS[usize::from(byte & 15)],
+            ]);
         }
         // It is made of what may stand there.
         HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("0"))

@@ -49,6 +49,7 @@ pub(super) struct Asker {
 /// passed on, as what comes after would go by whoever decides about requests.
 pub(super) fn forward(parts: &mut Parts, asker: Asker) -> bool {
     let host = host(parts);
+    let is_said = host.is_some() && parts.headers.get_all(HOST).iter().eq(host.as_ref());
     let headers = &mut parts.headers;
     let seen = Seen::in_all(headers);
     let is_websocket = asker.may_upgrade
@@ -72,6 +73,7 @@ pub(super) fn forward(parts: &mut Parts, asker: Asker) -> bool {
     tell_of(headers, seen, asker, host.as_ref(), parts.version);
     match host {
         // One of them, whatever came: the rules have seen no other.
+        Some(_) if is_said => {}
         Some(host) => {
             headers.insert(HOST, host);
         }
@@ -186,7 +188,7 @@ fn tell_of(
     version: Version,
 ) {
     if let Some(peer) = asker.peer {
-        let mut chain = Vec::new();
+        let mut chain = Vec::with_capacity(48);
         if seen.has(Seen::FORWARDED_FOR) {
             for line in headers.get_all(X_FORWARDED_FOR) {
                 chain.extend_from_slice(line.as_bytes());
