@@ -117,6 +117,7 @@ impl Gateway {
             let make = move || {
                 let layer = (desk.door.layer())
                     .forward_normal_paths(true)
+                    .hand_on_decisions(false)
                     .keep_decisions(desk.log.is_some());
                 Front::new(desk, layer.layer(Bounded::new(behind(), limits)))
             };

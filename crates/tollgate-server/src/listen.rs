@@ -6,12 +6,17 @@
 //! byte of each further head; between requests it may be idle. What is sent to it must be taken. No request sets a timer for this: a connection notes
 //! what it does, and all of them are looked at a few times a second, so that times are kept to within an eighth, and a quarter of a second.
 
+mod arriving;
+mod by_hyper;
 mod connection;
 mod crowd;
+mod date;
 mod metrics;
 mod places;
+mod plain;
 mod preface;
 mod refused;
+mod replayed;
 mod request;
 mod stream;
 pub mod tls;
@@ -26,11 +31,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
+pub use arriving::Arriving;
 pub(crate) use crowd::Crowd;
 pub use metrics::ListenMetrics;
 pub(crate) use places::{Full, Place, Places};
@@ -109,7 +114,7 @@ impl fmt::Debug for Uncounted {
 /// is among a request's extensions.
 pub trait Served<B>:
     Service<
-        Request<Incoming>,
+        Request<Arriving>,
         Response = Response<B>,
         Error = std::convert::Infallible,
         Future: Send,
@@ -121,7 +126,7 @@ pub trait Served<B>:
 
 impl<B, S> Served<B> for S where
     S: Service<
-            Request<Incoming>,
+            Request<Arriving>,
             Response = Response<B>,
             Error = std::convert::Infallible,
             Future: Send,

@@ -257,6 +257,14 @@ impl TollgateLayer {
         self
     }
 
+    /// Whether the service finds the decision among the request's extensions, as [`Decided`]. It does by default; who forwards requests to others
+    /// has no use for it.
+    #[must_use]
+    pub fn hand_on_decisions(mut self, hand_on: bool) -> Self {
+        self.gate.hands_on_decisions = hand_on;
+        self
+    }
+
     /// Tells this of every decision.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {

@@ -12,7 +12,6 @@ use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
-use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use tollgate_tower::layer::{KeepDecision, PeerAddr};
 use tollgate_tower::policy::Head;
@@ -27,6 +26,7 @@ use super::request_id::{RequestIds, X_REQUEST_ID, given};
 use super::rest::{Lender, LentBody, Rest, lend};
 use super::tunnel::Tunnel;
 use crate::door::Door;
+use crate::listen::Arriving;
 use crate::traces::{Parent, Span};
 
 /// What all requests of a worker have in common.
@@ -54,7 +54,7 @@ impl<S> Front<S> {
     }
 }
 
-impl<S, B> Service<Request<Incoming>> for Front<S>
+impl<S, B> Service<Request<Arriving>> for Front<S>
 where
     S: Service<Request<LentBody>, Response = Response<B>, Error = Infallible>,
 {
@@ -66,7 +66,7 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: Request<Incoming>) -> FrontFuture<S::Future> {
+    fn call(&mut self, mut request: Request<Arriving>) -> FrontFuture<S::Future> {
         let refused = refusal(&request);
         let id = self.desk.name(&mut request);
         let mut account = Account::open(&self.desk, &request, &id);

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use http::header::EXPECT;
 use http::{Request, Version};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::time::Sleep;
+
+use crate::listen::Arriving;
 
 /// So much is read of what nobody wants.
 const MOST: u64 = 64 * 1_024;
@@ -20,13 +21,13 @@ const MOST: u64 = 64 * 1_024;
 /// For so long is it waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-type Place = Arc<Mutex<Option<Incoming>>>;
+type Place = Arc<Mutex<Option<Arriving>>>;
 
 /// A body that comes back if it is dropped before its end.
 #[derive(Debug)]
 pub struct LentBody {
     /// There until it is dropped.
-    incoming: Option<Incoming>,
+    incoming: Option<Arriving>,
     has_ended: bool,
     back: Option<Place>,
 }
@@ -41,7 +42,7 @@ pub(super) struct Lender {
 
 /// Lends the request's body to whoever answers it. There is no lender if nothing is to come, or nothing has to be done about it: streams of HTTP/2 end by
 /// themselves.
-pub(super) fn lend(request: Request<Incoming>) -> (Request<LentBody>, Option<Lender>) {
+pub(super) fn lend(request: Request<Arriving>) -> (Request<LentBody>, Option<Lender>) {
     let is_whole = request.body().is_end_stream();
     let lender = (!is_whole && request.version() <= Version::HTTP_11).then(|| Lender {
         back: Place::default(),
@@ -72,7 +73,7 @@ impl Lender {
 /// What nobody has read.
 #[derive(Debug)]
 pub(super) struct Rest {
-    incoming: Incoming,
+    incoming: Arriving,
     is_little: bool,
     read: u64,
     /// Set when it is waited for; mostly it is there.

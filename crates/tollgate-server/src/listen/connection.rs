@@ -13,9 +13,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
+use super::by_hyper::ByHyper;
 use super::metrics::ListenMetrics;
+use super::plain::{self, Left};
 use super::preface::{Version, version};
 use super::refused::RefusedHead;
+use super::replayed::Replayed;
 use super::request::Requests;
 use super::stream::WatchedStream;
 use super::watch::{Order, Watch};
@@ -67,26 +70,32 @@ pub(super) async fn serve<S, B>(
 }
 
 async fn speak<T, S, B>(
-    stream: T,
+    mut stream: T,
     version: Version,
     watch: &Watch,
     config: &ListenConfig,
     metrics: &ListenMetrics,
-    requests: Requests<S>,
+    mut requests: Requests<S>,
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Served<B>,
     B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
-    let stream = TokioIo::new(stream);
     let peer = requests.peer();
     let ended = match version {
         Version::One => {
+            let left = plain::serve(&mut stream, &mut requests, watch, config).await;
+            let Some(Left { read, answer }) = left else {
+                return;
+            };
             // hyper's own time for a head would set a timer for every request, and run while a connection is idle.
             let connection = http1::Builder::new()
                 .max_buf_size(config.most_head_bytes.max(8_192))
                 .max_header_size(config.most_head_bytes)
-                .serve_connection(stream, requests)
+                .serve_connection(
+                    TokioIo::new(Replayed::new(read, stream)),
+                    ByHyper::new(requests, answer),
+                )
                 .with_upgrades();
             let finish = http1::UpgradeableConnection::graceful_shutdown;
             until_asked_to_finish(pin!(connection), watch, finish).await
@@ -101,7 +110,7 @@ async fn speak<T, S, B>(
                 .max_local_error_reset_streams(MOST_BAD_STREAMS)
                 .keep_alive_interval(PING_EVERY)
                 .keep_alive_timeout(PING_TIMEOUT)
-                .serve_connection(stream, requests);
+                .serve_connection(TokioIo::new(stream), ByHyper::new(requests, None));
             let finish = http2::Connection::graceful_shutdown;
             until_asked_to_finish(pin!(connection), watch, finish).await
         }

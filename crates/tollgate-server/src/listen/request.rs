@@ -11,11 +11,11 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use tollgate_tower::layer::PeerAddr;
-use tower_service::Service;
 
+use super::Served;
+use super::arriving::Arriving;
 use super::watch::{Flow, Underway, Watch};
 
 /// Whatever is asked on one connection.
@@ -40,16 +40,11 @@ impl<S> Requests<S> {
     }
 }
 
-impl<S, B> hyper::service::Service<Request<Incoming>> for Requests<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone,
-    B: Body,
-{
-    type Response = Response<WatchedBody<B>>;
-    type Error = Infallible;
-    type Future = Answer<S::Future>;
-
-    fn call(&self, mut request: Request<Incoming>) -> Answer<S::Future> {
+impl<S> Requests<S> {
+    pub(super) fn call<B>(&self, mut request: Request<Arriving>) -> Answer<S::Future>
+    where
+        S: Served<B>,
+    {
         let underway = self.watch.begin();
         request.extensions_mut().insert(self.peer);
         Answer {
@@ -101,7 +96,7 @@ where
 }
 
 /// So the caller takes another connection for its next request, rather than losing it on this one.
-fn say_that_it_is_the_last<B>(response: &mut Response<B>) {
+pub(super) fn say_that_it_is_the_last<B>(response: &mut Response<B>) {
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(CONNECTION, close);

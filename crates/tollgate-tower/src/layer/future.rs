@@ -173,7 +173,9 @@ where
     Some(match admission {
         Admission::Go(mut parts, decided, answers) => {
             let keeps = gate.keeps_decision_of(&parts);
-            parts.extensions.insert(decided.clone());
+            if gate.hands_on_decisions {
+                parts.extensions.insert(decided.clone());
+            }
             State::Running {
                 response: service.take()?.call(Request::from_parts(parts, body)),
                 decided: Some(decided),

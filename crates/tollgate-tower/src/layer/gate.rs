@@ -41,6 +41,7 @@ pub(super) struct Gate {
     pub(super) charges_preflights: bool,
     pub(super) forwards_normal_paths: bool,
     pub(super) keeps_decisions: bool,
+    pub(super) hands_on_decisions: bool,
     pub(super) observer: Option<Arc<dyn Observer>>,
     /// In which everybody is answered, if it is not their own.
     pub(super) dialect: Option<Dialect>,
@@ -90,6 +91,7 @@ impl Gate {
             charges_preflights: false,
             forwards_normal_paths: false,
             keeps_decisions: false,
+            hands_on_decisions: true,
             observer: None,
             dialect: None,
         }
