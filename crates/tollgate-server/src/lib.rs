@@ -17,6 +17,7 @@ pub mod door;
 mod explanation;
 mod facts;
 pub mod gateway;
+mod http1;
 mod lanes;
 pub mod listen;
 pub mod live;

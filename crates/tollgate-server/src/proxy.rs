@@ -37,7 +37,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::upgrade::OnUpgrade;
@@ -229,28 +228,28 @@ where
 
     fn call(&mut self, request: Request<B>) -> ProxyFuture {
         let worker = Arc::clone(&self.worker);
-        let (parts, body) = request.into_parts();
-        let body = Upload::of(body);
-        Box::pin(async move { Ok(worker.serve(parts, body).await) })
+        // On its way it is handed on many times, and is the same for all.
+        let request = Box::new(request.map(Upload::of));
+        Box::pin(async move { Ok(worker.serve(request).await) })
     }
 }
 
 impl Worker {
-    async fn serve(&self, mut parts: Parts, body: Upload) -> Response<ProxyBody> {
+    async fn serve(&self, mut request: Box<Request<Upload>>) -> Response<ProxyBody> {
         let now = Instant::now();
-        let dialect = Dialect::of(&parts.method, &parts.headers);
-        if parts.method == Method::CONNECT {
+        let dialect = Dialect::of(request.method(), request.headers());
+        if *request.method() == Method::CONNECT {
             return Failure::Connect.answer(dialect).map(ProxyBody::whole);
         }
-        let Some(route) = self.route(parts.uri.path()) else {
+        let Some(route) = self.route(request.uri().path()) else {
             return Failure::NoUpstream.answer(dialect).map(ProxyBody::whole);
         };
-        let mut extensions = std::mem::take(&mut parts.extensions);
+        let mut extensions = std::mem::take(request.extensions_mut());
         let peer = extensions.get().map(|PeerAddr(peer)| peer.ip());
-        let is_websocket = head::forward(&mut parts, self.asker(peer, &route.group));
+        let is_websocket = head::forward(&mut request, self.asker(peer, &route.group));
         let front = extensions.remove::<OnUpgrade>().filter(|_| is_websocket);
-        let progress = body.progress();
-        let answer = forward::forward(route, Request::from_parts(parts, body), now).await;
+        let progress = request.body().progress();
+        let answer = forward::forward(route, request, now).await;
         let is_sending = progress.is_some_and(|progress| !progress.has_ended());
         let answered = match answer {
             Ok(answer) if answer.response.status() == StatusCode::SWITCHING_PROTOCOLS => {

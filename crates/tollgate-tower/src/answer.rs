@@ -35,6 +35,7 @@ mod standard;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -87,11 +88,17 @@ impl HeaderFamilies {
     /// ```
     pub fn add(self, decision: &Decision, headers: &mut HeaderMap) {
         let mut sheet = Sheet::new();
-        self.write(decision, headers, &mut sheet);
+        self.write(decision, decision.retry_after(), headers, &mut sheet);
         sheet.put_into(headers);
     }
 
-    fn write(self, decision: &Decision, headers: &HeaderMap, sheet: &mut Sheet) {
+    fn write(
+        self,
+        decision: &Decision,
+        wait: Option<Duration>,
+        headers: &HeaderMap,
+        sheet: &mut Sheet,
+    ) {
         let others_spoke = speak_of_limits(headers);
         if self.legacy && !(others_spoke && legacy::is_stricter(headers, decision)) {
             legacy::write(decision, sheet);
@@ -100,7 +107,7 @@ impl HeaderFamilies {
             standard::write(decision, headers, others_spoke, sheet);
         }
         if self.retry_after
-            && let Some(wait) = decision.retry_after()
+            && let Some(wait) = wait
         {
             retry::write(wait, decision.at(), headers, sheet);
         }
@@ -174,12 +181,18 @@ impl Answers {
     /// Adds what a decision says to the fields of a response that somebody else wrote.
     pub fn add(&self, decision: &Decision, headers: &mut HeaderMap) {
         let mut sheet = Sheet::new();
-        self.write(decision, headers, &mut sheet);
+        self.write(decision, decision.retry_after(), headers, &mut sheet);
         sheet.put_into(headers);
     }
 
-    fn write(&self, decision: &Decision, headers: &HeaderMap, sheet: &mut Sheet) {
-        self.families.write(decision, headers, sheet);
+    fn write(
+        &self,
+        decision: &Decision,
+        wait: Option<Duration>,
+        headers: &HeaderMap,
+        sheet: &mut Sheet,
+    ) {
+        self.families.write(decision, wait, headers, sheet);
         if self.shadows {
             standard::write_shadows(decision, headers, sheet);
         }
@@ -188,6 +201,7 @@ impl Answers {
     /// The response to a request that was denied.
     #[must_use]
     pub fn denied(&self, denial: &Denial<'_>, dialect: Dialect) -> Response<Bytes> {
+        let (decision, wait) = (denial.decision(), denial.retry_after());
         let others = match (dialect, &self.own) {
             (Dialect::Grpc(kind), _) => Some(grpc::denied(denial, kind)),
             (_, Some(own)) => Some(own(denial)),
@@ -195,7 +209,7 @@ impl Answers {
         };
         if let Some(mut response) = others {
             let mut sheet = Sheet::new();
-            self.write_denied(denial, response.headers(), &mut sheet);
+            self.write(decision, wait, response.headers(), &mut sheet);
             sheet.put_into(response.headers_mut());
             return without_body_for(dialect, response);
         }
@@ -204,21 +218,10 @@ impl Answers {
         let length = body.len();
         let mut response = problem(denial.status(), Bytes::new());
         let mut sheet = Sheet::after(body);
-        self.write_denied(denial, response.headers(), &mut sheet);
+        self.write(decision, wait, response.headers(), &mut sheet);
         let text = sheet.put_into(response.headers_mut());
         *response.body_mut() = text.slice(..length);
         without_body_for(dialect, response)
-    }
-
-    fn write_denied(&self, denial: &Denial<'_>, headers: &HeaderMap, sheet: &mut Sheet) {
-        self.write(denial.decision(), headers, sheet);
-        // Mostly said already, with what the decision says.
-        if self.families.retry_after
-            && let Some(wait) = denial.retry_after()
-            && denial.decision().retry_after() != Some(wait)
-        {
-            retry::write(wait, denial.decision().at(), headers, sheet);
-        }
     }
 
     /// The response to a request whose path can be read in more than one way.

@@ -8,7 +8,7 @@
 //! away, and closes the connection after the answer, as RFC 9112 has it (6.3). Whoever sends the request on frames the body anew, and what
 //! follows it on the connection is never read. So there is no second request in it that we do not see.
 
-use http::header::{ALLOW, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use http::header::{ALLOW, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper::upgrade::OnUpgrade;
 
@@ -69,9 +69,33 @@ pub(super) fn refusal<B>(request: &Request<B>) -> Option<Refusal> {
     if request.uri().path() == "*" && *request.method() != Method::OPTIONS {
         return Some(Refusal::NotHttp);
     }
-    let headers = request.headers();
-    let refused = of_host(request.version(), request.uri(), headers);
-    refused.or_else(|| of_coding(headers))
+    // In one walk, as to ask for each would be to hash each name.
+    let (mut hosts, mut codings) = (Lines::None, Lines::None);
+    for (name, value) in request.headers() {
+        match *name {
+            HOST => hosts.add(value),
+            TRANSFER_ENCODING => codings.add(value),
+            _ => {}
+        }
+    }
+    let refused = of_host(request.version(), request.uri(), hosts);
+    refused.or_else(|| of_coding(codings))
+}
+
+/// The lines of a field of which there should be one at the most.
+enum Lines<'a> {
+    None,
+    One(&'a HeaderValue),
+    Several,
+}
+
+impl<'a> Lines<'a> {
+    fn add(&mut self, line: &'a HeaderValue) {
+        *self = match self {
+            Self::None => Self::One(line),
+            Self::One(_) | Self::Several => Self::Several,
+        };
+    }
 }
 
 /// Takes away an offer to go on in HTTP/2, which is not taken up. If it were sent on and taken up behind us, requests would follow that nobody
@@ -91,12 +115,12 @@ pub(super) fn without_h2c<B>(request: &mut Request<B>) {
 }
 
 /// Rules and upstreams are chosen by the host, so there is to be one.
-fn of_host(version: Version, uri: &Uri, headers: &HeaderMap) -> Option<Refusal> {
-    let mut lines = headers.get_all(HOST).iter();
-    let named = lines.next();
-    if lines.next().is_some() {
-        return Some(Refusal::SeveralHosts);
-    }
+fn of_host(version: Version, uri: &Uri, hosts: Lines<'_>) -> Option<Refusal> {
+    let named = match hosts {
+        Lines::None => None,
+        Lines::One(named) => Some(named),
+        Lines::Several => return Some(Refusal::SeveralHosts),
+    };
     if let Some(named) = named
         && !is_host(named.as_bytes())
     {
@@ -137,11 +161,13 @@ fn is_host(text: &[u8]) -> bool {
 }
 
 /// hyper undoes the chunks; whatever else was done to the body would be sent on as if it were the body.
-fn of_coding(headers: &HeaderMap) -> Option<Refusal> {
-    let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
-    let coding = lines.next()?;
-    let is_chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
-    (!is_chunked || lines.next().is_some()).then_some(Refusal::TransferCoding)
+fn of_coding(codings: Lines<'_>) -> Option<Refusal> {
+    let is_plain = match codings {
+        Lines::None => true,
+        Lines::One(coding) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        Lines::Several => false,
+    };
+    (!is_plain).then_some(Refusal::TransferCoding)
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ where
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         match self.answer.take() {
             Some(answer) => Either::Left(ready(Ok(answer))),
-            None => Either::Right(self.requests.call(request.map(Arriving::Coming))),
+            None => Either::Right(self.requests.clone().call(request.map(Arriving::Coming))),
         }
     }
 }

@@ -24,6 +24,7 @@ use super::date;
 use super::request::{Requests, WatchedBody, say_that_it_is_the_last};
 use super::watch::{Order, Watch};
 use super::{ListenConfig, Served};
+use crate::http1::push_field;
 
 /// So much is read at once.
 const ROOM: usize = 8 * 1_024;
@@ -235,9 +236,7 @@ fn write_head<B: Body>(answer: &Response<B>, head: &mut Vec<u8>) -> Option<u64> 
             DATE => has_date = true,
             _ => {}
         }
-        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-            head.extend_from_slice(part);
-        }
+        push_field(name, value, head);
     }
     if !has_length {
         for part in [b"content-length: ", digits, b"\r\n"] {

@@ -19,7 +19,7 @@ use super::arriving::Arriving;
 use super::watch::{Flow, Underway, Watch};
 
 /// Whatever is asked on one connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Requests<S> {
     service: S,
     peer: PeerAddr,
@@ -41,15 +41,14 @@ impl<S> Requests<S> {
 }
 
 impl<S> Requests<S> {
-    pub(super) fn call<B>(&self, mut request: Request<Arriving>) -> Answer<S::Future>
+    pub(super) fn call<B>(&mut self, mut request: Request<Arriving>) -> Answer<S::Future>
     where
         S: Served<B>,
     {
         let underway = self.watch.begin();
         request.extensions_mut().insert(self.peer);
         Answer {
-            response: self.service.clone().call(request),
-            watch: Arc::clone(&self.watch),
+            response: self.service.call(request),
             underway: Some(underway),
         }
     }
@@ -60,7 +59,7 @@ pin_project! {
     pub(super) struct Answer<F> {
         #[pin]
         response: F,
-        watch: Arc<Watch>,
+        // Until it is there.
         underway: Option<Underway>,
     }
 }
@@ -75,16 +74,15 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let Ok(mut response) = ready!(this.response.poll(context));
-        if this.watch.is_stopping() && !this.watch.is_two() {
-            say_that_it_is_the_last(&mut response);
-        }
         let underway = this.underway.take();
-        let mut flow = this
-            .watch
-            .is_two()
-            .then(|| Flow::new(Arc::clone(this.watch)));
-        if let Some(flow) = &mut flow {
-            flow.moves(!response.body().is_end_stream());
+        let mut flow = None;
+        if let Some(watch) = underway.as_ref().map(Underway::watch) {
+            if watch.is_two() {
+                let flow = flow.insert(Flow::new(Arc::clone(watch)));
+                flow.moves(!response.body().is_end_stream());
+            } else if watch.is_stopping() {
+                say_that_it_is_the_last(&mut response);
+            }
         }
         Poll::Ready(Ok(response.map(|body| WatchedBody {
             body,

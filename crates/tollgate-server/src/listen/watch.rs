@@ -258,6 +258,12 @@ impl Drop for Flow {
 #[derive(Debug)]
 pub(super) struct Underway(Arc<Watch>);
 
+impl Underway {
+    pub(super) fn watch(&self) -> &Arc<Watch> {
+        &self.0
+    }
+}
+
 impl Drop for Underway {
     fn drop(&mut self) {
         let last = self.0.underway.fetch_sub(1, Relaxed) == 1;

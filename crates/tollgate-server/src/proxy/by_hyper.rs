@@ -105,6 +105,15 @@ impl ByHyper {
         !self.has_ended && self.sender.is_ready()
     }
 
+    /// The bare connection, if nothing is under way on it.
+    pub(super) fn into_idle_stream(mut self) -> Option<Stream> {
+        if !self.is_usable() {
+            return None;
+        }
+        let parts = self.connection.into_parts();
+        parts.read_buf.is_empty().then(|| parts.io.into_inner())
+    }
+
     pub(super) fn detach(self) {
         if self.has_ended {
             return;

@@ -59,7 +59,7 @@ async fn ask(group: &Group, server: &Server, check: &HealthCheck) -> Result<(), 
     let within = Some(check.timeout);
     let connected = connect(server, &group.metrics.connections).await;
     let response = match connected.map_err(|error| error.to_string())? {
-        Connected::One(mut link) => link.send(request, within, Instant::now()).await,
+        Connected::One(mut link) => link.send(Box::new(request), within, Instant::now()).await,
         Connected::Two(sender) => send_http2(sender, server, request, within).await,
     };
     let status = match response {

@@ -46,7 +46,7 @@ pub(super) struct Answer {
 /// Asks one server after the other, as far as that is allowed.
 pub(super) async fn forward(
     route: &Route,
-    mut request: Request<Upload>,
+    mut request: Box<Request<Upload>>,
     now: Instant,
 ) -> Result<Answer, Failure> {
     let group = &*route.group;
@@ -82,7 +82,7 @@ pub(super) async fn forward(
             group.failed(server, &lost.failure.to_string(), &lost.error);
         }
         match lost.request.take().filter(|_| !lost.was_sent) {
-            Some(unsent) if retries > 0 && tried.count_ones() < count(group) => request = *unsent,
+            Some(unsent) if retries > 0 && tried.count_ones() < count(group) => request = unsent,
             _ => return Err(lost.failure),
         }
         retries -= 1;
@@ -97,12 +97,17 @@ fn count(group: &Group) -> u32 {
 type Asked = Result<(Response<Received>, Option<Box<Link>>), Lost>;
 
 /// Asks a server, over a connection that is there or else a new one.
-async fn ask(group: &Group, pool: &Arc<Pool>, mut request: Request<Upload>, now: Instant) -> Asked {
+async fn ask(
+    group: &Group,
+    pool: &Arc<Pool>,
+    mut request: Box<Request<Upload>>,
+    now: Instant,
+) -> Asked {
     let within = group.upstream.response_timeout;
     if pool.server.wants_http2()
         && let Some(sender) = pool.shared()
     {
-        match send_http2(sender, &pool.server, request, within).await {
+        match send_http2(sender, &pool.server, *request, within).await {
             Ok(response) => return Ok((response, None)),
             Err(lost) => request = again(lost, group)?,
         }
@@ -126,7 +131,7 @@ async fn ask(group: &Group, pool: &Arc<Pool>, mut request: Request<Upload>, now:
 
 async fn ask_anew(
     pool: &Arc<Pool>,
-    mut request: Request<Upload>,
+    mut request: Box<Request<Upload>>,
     within: Option<Duration>,
 ) -> Asked {
     match pool.connect().await {
@@ -136,13 +141,13 @@ async fn ask_anew(
             Ok((response, Some(link)))
         }
         Ok(Connected::Two(sender)) => {
-            let response = send_http2(sender, &pool.server, request, within).await?;
+            let response = send_http2(sender, &pool.server, *request, within).await?;
             Ok((response, None))
         }
         Err(error) => Err(Lost {
             failure: error.failure(),
             error: error.to_string(),
-            request: Some(Box::new(request)),
+            request: Some(request),
             was_sent: false,
             heard: false,
         }),
@@ -150,14 +155,14 @@ async fn ask_anew(
 }
 
 /// What is sent again after a connection that was used before has ended.
-fn again(mut lost: Lost, group: &Group) -> Result<Request<Upload>, Lost> {
+fn again(mut lost: Lost, group: &Group) -> Result<Box<Request<Upload>>, Lost> {
     let was_unheard = lost.failure == Failure::Closed && !lost.heard;
     let may_go =
         |request: &Request<Upload>| !lost.was_sent || was_unheard && is_repeatable(request);
     match lost.request.take_if(|request| may_go(request)) {
         Some(request) => {
             group.metrics.retries.inc();
-            Ok(*request)
+            Ok(request)
         }
         None => Err(lost),
     }

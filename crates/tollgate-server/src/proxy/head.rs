@@ -7,7 +7,6 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
-use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
@@ -47,14 +46,12 @@ pub(super) struct Asker {
 
 /// Makes the head of a request one that can be sent to a server in HTTP/1.1. Whether it asks for a WebSocket: no other upgrade is
 /// passed on, as what comes after would go by whoever decides about requests.
-pub(super) fn forward(parts: &mut Parts, asker: Asker) -> bool {
-    let host = host(parts);
-    let is_said = host.is_some() && parts.headers.get_all(HOST).iter().eq(host.as_ref());
-    let headers = &mut parts.headers;
-    let seen = Seen::in_all(headers);
-    let is_websocket = asker.may_upgrade
-        && seen.has(Seen::UPGRADE)
-        && asks_for_websocket(parts.version, &parts.method, headers);
+pub(super) fn forward<B>(request: &mut Request<B>, asker: Asker) -> bool {
+    let (host, is_said) = host(request);
+    let version = request.version();
+    let seen = Seen::in_all(request.headers());
+    let is_websocket = asker.may_upgrade && seen.has(Seen::UPGRADE) && asks_for_websocket(request);
+    let headers = request.headers_mut();
     let wants_trailers = seen.has(Seen::TE) && te_has_trailers(headers);
     remove_seen_hop_by_hop(headers, seen);
     // Who waits for a word before it sends the body gets it from us, when the body is asked for.
@@ -67,13 +64,13 @@ pub(super) fn forward(parts: &mut Parts, asker: Asker) -> bool {
     if wants_trailers {
         headers.insert(TE, TRAILERS);
     }
-    if parts.version == Version::HTTP_2 {
+    if version == Version::HTTP_2 {
         join_cookies(headers);
     }
-    tell_of(headers, seen, asker, host.as_ref(), parts.version);
+    tell_of(headers, seen, asker, host.as_ref(), version);
     match host {
-        // One of them, whatever came: the rules have seen no other.
         Some(_) if is_said => {}
+        // One of them, whatever came: the rules have seen no other.
         Some(host) => {
             headers.insert(HOST, host);
         }
@@ -81,30 +78,35 @@ pub(super) fn forward(parts: &mut Parts, asker: Asker) -> bool {
             headers.remove(HOST);
         }
     }
-    parts.version = Version::HTTP_11;
+    *request.version_mut() = Version::HTTP_11;
     is_websocket
 }
 
-/// The host that is asked for, as the rules see it: the target's own comes first. The target loses it.
-fn host(parts: &mut Parts) -> Option<HeaderValue> {
-    if parts.uri.authority().is_none() {
-        return parts.headers.get(HOST).cloned();
+/// The host that is asked for, as the rules see it: the target's own comes first. The target loses it. Whether its field says just that.
+fn host<B>(request: &mut Request<B>) -> (Option<HeaderValue>, bool) {
+    if request.uri().authority().is_none() {
+        let mut lines = request.headers().get_all(HOST).iter();
+        let first = lines.next().cloned();
+        let is_said = first.is_some() && lines.next().is_none();
+        return (first, is_said);
     }
-    let uri = std::mem::take(&mut parts.uri).into_parts();
+    let uri = std::mem::take(request.uri_mut()).into_parts();
     let path = (uri.path_and_query).unwrap_or_else(|| PathAndQuery::from_static("/"));
-    parts.uri = Uri::from(path);
+    *request.uri_mut() = Uri::from(path);
     // Without a user and password, which are nobody else's business.
-    let text = uri.authority.as_ref().map(Authority::as_str)?;
-    let text = text.rsplit_once('@').map_or(text, |(_, host)| host);
-    HeaderValue::from_str(text).ok()
+    let text = uri.authority.as_ref().map(Authority::as_str);
+    let text = text.map(|text| text.rsplit_once('@').map_or(text, |(_, host)| host));
+    let host = text.and_then(|text| HeaderValue::from_str(text).ok());
+    (host, false)
 }
 
-fn asks_for_websocket(version: Version, method: &Method, headers: &HeaderMap) -> bool {
+fn asks_for_websocket<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
     let Some(upgrade) = headers.get(UPGRADE) else {
         return false;
     };
-    version == Version::HTTP_11
-        && *method == Method::GET
+    request.version() == Version::HTTP_11
+        && *request.method() == Method::GET
         && upgrade.as_bytes().eq_ignore_ascii_case(b"websocket")
         && tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
 }

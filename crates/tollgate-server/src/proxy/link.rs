@@ -1,8 +1,8 @@
 //! A connection of HTTP/1.1 to a server. It is no task of its own: whoever waits for its response moves it on.
 //!
 //! So a request passes from the caller's connection to the server's and back without a change of tasks, and who leaves takes the
-//! connection along. As long as what is said on it is [plain](super::plain), nobody else is needed; from the first exchange on that is
-//! not, [hyper](super::by_hyper) speaks.
+//! connection along. As long as what is said on it is [plain](super::plain), nobody else is needed. Where it is not, [hyper](super::by_hyper)
+//! speaks, and for some exchanges after that: to begin and to end that costs something, too.
 
 use std::future::poll_fn;
 use std::io;
@@ -25,6 +25,7 @@ use super::upload::{Progress, Upload};
 /// A connection, busy with one request or idle.
 pub(super) struct Link {
     voice: Voice,
+    turns: Turns,
     pub(super) patience: Patience,
     pub(super) idle_since: Instant,
 }
@@ -36,6 +37,16 @@ enum Voice {
     /// Nobody any more.
     None,
 }
+
+/// For how many exchanges hyper goes on speaking: twice as many each time that it has to, up to a bound, until something plain was
+/// said.
+struct Turns {
+    left: u8,
+    next: u8,
+}
+
+const FEWEST_TURNS: u8 = 1;
+const MOST_TURNS: u8 = 64;
 
 /// The body of a response.
 pub(super) enum Received {
@@ -68,11 +79,11 @@ impl Lost {
     }
 
     /// A connection that ended before a response had come.
-    fn closed(request: Request<Upload>, error: &io::Error) -> Self {
+    fn closed(request: Box<Request<Upload>>, error: &io::Error) -> Self {
         Self {
             failure: Failure::Closed,
             error: error.to_string(),
-            request: Some(Box::new(request)),
+            request: Some(request),
             was_sent: true,
             heard: false,
         }
@@ -104,6 +115,10 @@ impl Link {
     pub(super) fn over(stream: Stream) -> Self {
         Self {
             voice: Voice::Plain(Plain::over(stream)),
+            turns: Turns {
+                left: 0,
+                next: FEWEST_TURNS,
+            },
             patience: Patience::default(),
             idle_since: Instant::now(),
         }
@@ -112,7 +127,7 @@ impl Link {
     /// Sends a request and waits for the head of its response, for so long after the last part of the request.
     pub(super) async fn send(
         &mut self,
-        request: Request<Upload>,
+        request: Box<Request<Upload>>,
         within: Option<Duration>,
         now: Instant,
     ) -> Result<Response<Received>, Lost> {
@@ -128,6 +143,7 @@ impl Link {
             });
             match answered.await {
                 Some(Ok(Answered::Plainly(response))) => {
+                    self.turns.next = FEWEST_TURNS;
                     return Ok(response.map(Received::Whole));
                 }
                 Some(Ok(Answered::Otherwise(bytes))) => read = Some(bytes),
@@ -136,7 +152,7 @@ impl Link {
             }
         }
         // Large, and not the usual.
-        Box::pin(self.send_by_hyper(request, within, read)).await
+        Box::pin(self.send_by_hyper(*request, within, read)).await
     }
 
     /// Has hyper send a request, or hear what was read already in answer to it.
@@ -157,6 +173,8 @@ impl Link {
             if let Ok(by_hyper) = ByHyper::over(stream).await {
                 self.voice = Voice::Hyper(Box::new(by_hyper));
             }
+            self.turns.left = self.turns.next;
+            self.turns.next = self.turns.next.saturating_mul(2).min(MOST_TURNS);
         }
         let Voice::Hyper(by_hyper) = &mut self.voice else {
             return Err(Lost::by(Failure::Closed));
@@ -187,6 +205,27 @@ impl Link {
             Voice::Hyper(by_hyper) => by_hyper.is_usable(),
             Voice::None => false,
         }
+    }
+
+    /// Makes it ready to be kept for another request; whether it may be. It is asked again before it is used, so what is known without looking is
+    /// enough.
+    pub(super) fn rest(&mut self) -> bool {
+        if let Voice::Plain(_) = &self.voice {
+            return true;
+        }
+        if !self.is_usable() {
+            return false;
+        }
+        if self.turns.left > 0 {
+            self.turns.left -= 1;
+            return true;
+        }
+        if let Voice::Hyper(by_hyper) = std::mem::replace(&mut self.voice, Voice::None)
+            && let Some(stream) = by_hyper.into_idle_stream()
+        {
+            self.voice = Voice::Plain(Plain::over(stream));
+        }
+        !self.has_ended()
     }
 
     /// Lets the connection go on by itself, to its end.

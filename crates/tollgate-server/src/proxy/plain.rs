@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
 use super::stream::Stream;
 use super::upload::Upload;
+use crate::http1::push_field;
 
 /// So much is read at once. Longer responses are not plain.
 const ROOM: usize = 8 * 1_024;
@@ -112,9 +113,7 @@ fn write_head(request: &Request<Upload>, head: &mut Vec<u8>) -> Option<()> {
             CONTENT_LENGTH if value != "0" => return None,
             _ => {}
         }
-        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-            head.extend_from_slice(part);
-        }
+        push_field(name, value, head);
     }
     head.extend_from_slice(b"\r\n");
     Some(())

@@ -52,7 +52,7 @@ impl Pool {
 
     /// Keeps a connection whose response has ended, if it is good for another.
     pub(super) fn put(&self, mut link: Box<Link>, now: Instant) {
-        if !link.is_usable() {
+        if !link.rest() {
             return;
         }
         link.idle_since = now;

@@ -44,15 +44,6 @@ pin_project! {
     }
 }
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "lives for a moment, and a box would cost more than the move"
-)]
-enum First {
-    Now(Admission),
-    Later(Waiting),
-}
-
 impl<S, B> ResponseFuture<S, B>
 where
     S: Service<Request<B>>,
@@ -136,29 +127,23 @@ where
             keeps: false,
         });
     }
-    let (parts, body) = request.into_parts();
-    match first(gate, parts) {
-        First::Now(admission) => go_on(gate, admission, body, service),
-        First::Later(admission) => Some(State::Waiting {
-            admission,
-            body: Some(body),
-        }),
-    }
-}
-
-/// What comes of a request, if that is known at once.
-fn first(gate: &Arc<Gate>, parts: Parts) -> First {
-    let gate = Arc::clone(gate);
-    if !gate.answers_at_once {
-        return First::Later(Box::pin(gate.admit(parts)));
-    }
-    let Some(charged) = at_once(gate.decide(&parts)) else {
-        return First::Later(Box::pin(gate.admit(parts)));
+    let (mut parts, body) = request.into_parts();
+    let decided = match gate.answers_at_once {
+        true => at_once(gate.decide(&parts)),
+        false => None,
     };
-    match gate.settle(parts, charged) {
-        Settled::Known(admission) => First::Now(admission),
-        Settled::Queued(parts, charged) => First::Later(Box::pin(gate.queue(parts, charged))),
-    }
+    let waiting: Waiting = match decided.map(|charged| gate.settle(&mut parts, charged)) {
+        Some(Settled::Go(decided, answers)) => {
+            return pass(gate, parts, body, decided, answers, service);
+        }
+        Some(Settled::Stop(response)) => return Some(stop(response)),
+        Some(Settled::Queued(charged)) => Box::pin(Arc::clone(gate).queue(parts, charged)),
+        None => Box::pin(Arc::clone(gate).admit(parts)),
+    };
+    Some(State::Waiting {
+        admission: waiting,
+        body: Some(body),
+    })
 }
 
 fn go_on<S, B>(
@@ -170,21 +155,39 @@ fn go_on<S, B>(
 where
     S: Service<Request<B>>,
 {
-    Some(match admission {
-        Admission::Go(mut parts, decided, answers) => {
-            let keeps = gate.keeps_decision_of(&parts);
-            if gate.hands_on_decisions {
-                parts.extensions.insert(decided.clone());
-            }
-            State::Running {
-                response: service.take()?.call(Request::from_parts(parts, body)),
-                decided: Some(decided),
-                answers,
-                keeps,
-            }
+    match admission {
+        Admission::Go(parts, decided, answers) => {
+            pass(gate, parts, body, decided, answers, service)
         }
-        Admission::Stop(response) => State::Answered {
-            response: Some(response),
-        },
+        Admission::Stop(response) => Some(stop(response)),
+    }
+}
+
+fn pass<S, B>(
+    gate: &Gate,
+    mut parts: Parts,
+    body: B,
+    decided: Decided,
+    answers: Option<Arc<Answers>>,
+    service: &mut Option<S>,
+) -> Option<State<S::Future, B>>
+where
+    S: Service<Request<B>>,
+{
+    let keeps = gate.keeps_decision_of(&parts);
+    if gate.hands_on_decisions {
+        parts.extensions.insert(decided.clone());
+    }
+    Some(State::Running {
+        response: service.take()?.call(Request::from_parts(parts, body)),
+        decided: Some(decided),
+        answers,
+        keeps,
     })
+}
+
+fn stop<F, B>(response: Response<Bytes>) -> State<F, B> {
+    State::Answered {
+        response: Some(response),
+    }
 }

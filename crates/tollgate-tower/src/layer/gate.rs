@@ -56,9 +56,10 @@ pub(super) enum Admission {
 
 /// What is known of a request once it is decided.
 pub(super) enum Settled {
-    Known(Admission),
+    Go(Decided, Option<Arc<Answers>>),
+    Stop(Response<Bytes>),
     /// It has to wait for its turn.
-    Queued(Parts, Box<Charged>),
+    Queued(Box<Charged>),
 }
 
 /// What was taken, and all that is needed to give it back.
@@ -134,37 +135,39 @@ impl Gate {
     }
 
     /// The whole way, up to the service.
-    pub(super) async fn admit(self: Arc<Self>, parts: Parts) -> Option<Admission> {
+    pub(super) async fn admit(self: Arc<Self>, mut parts: Parts) -> Option<Admission> {
         let charged = self.decide(&parts).await;
-        match self.settle(parts, charged) {
-            Settled::Known(admission) => Some(admission),
-            Settled::Queued(parts, charged) => self.queue(parts, charged).await,
+        match self.settle(&mut parts, charged) {
+            Settled::Go(decided, answers) => Some(Admission::Go(parts, decided, answers)),
+            Settled::Stop(response) => Some(Admission::Stop(response)),
+            Settled::Queued(charged) => self.queue(parts, charged).await,
         }
     }
 
-    /// What comes of a decision, unless the request has to wait for its turn.
-    pub(super) fn settle(&self, parts: Parts, charged: Result<Charged, PathError>) -> Settled {
-        let dialect = || self.dialect_of(&parts);
+    /// What comes of a decision, unless the request has to wait for its turn. If it goes, it has the form in which it is to go on.
+    pub(super) fn settle(&self, parts: &mut Parts, charged: Result<Charged, PathError>) -> Settled {
+        let dialect = || self.dialect_of(parts);
         let charged = match charged {
             Ok(charged) => charged,
             Err(error) => {
                 let response = self.answers.refused(&error, dialect());
-                return Settled::Known(Admission::Stop(response));
+                return Settled::Stop(response);
             }
         };
         if let Some(denial) = Denial::of(&charged.decision) {
             let denial = denial.asked_with(&parts.headers);
             let mut response = self.answers_of(&charged).denied(&denial, dialect());
-            if self.keeps_decision_of(&parts) {
+            if self.keeps_decision_of(parts) {
                 let decided = Decided::new(charged.decision);
                 response.extensions_mut().insert(decided);
             }
-            return Settled::Known(Admission::Stop(response));
+            return Settled::Stop(response);
         }
-        match charged.decision.delay().is_zero() {
-            true => Settled::Known(charged.go(parts)),
-            false => Settled::Queued(parts, Box::new(charged)),
+        if !charged.decision.delay().is_zero() {
+            return Settled::Queued(Box::new(charged));
         }
+        let (decided, answers) = charged.go(parts);
+        Settled::Go(decided, answers)
     }
 
     /// Waits for its turn, or says at once that it would be too late. Something comes of everybody who waits.
@@ -193,8 +196,9 @@ impl Gate {
             return Some(Admission::Stop(response));
         }
         tokio::time::sleep(delay).await;
-        let (parts, charged) = place.leave()?;
-        Some(charged.go(parts))
+        let (mut parts, charged) = place.leave()?;
+        let (decided, answers) = charged.go(&mut parts);
+        Some(Admission::Go(parts, decided, answers))
     }
 
     /// Gives back what was taken, by the rules that took it.
@@ -234,7 +238,8 @@ impl Gate {
 }
 
 impl Charged {
-    fn go(self, mut parts: Parts) -> Admission {
+    /// What goes along with a request that goes, which gets the form in which it is to go on.
+    fn go(self, parts: &mut Parts) -> (Decided, Option<Arc<Answers>>) {
         if let Some(forward) = self.forward {
             let mut uri = std::mem::take(&mut parts.uri).into_parts();
             uri.path_and_query = Some(forward);
@@ -242,7 +247,7 @@ impl Charged {
             parts.uri = Uri::from_parts(uri).unwrap_or_default();
         }
         let answers = self.policy.answers().cloned();
-        Admission::Go(parts, Decided::new(self.decision), answers)
+        (Decided::new(self.decision), answers)
     }
 }
 
