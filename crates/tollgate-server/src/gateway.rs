@@ -118,6 +118,7 @@ impl Gateway {
                 let layer = (desk.door.layer())
                     .forward_normal_paths(true)
                     .hand_on_decisions(false)
+                    .fields_as_lines(true)
                     .keep_decisions(desk.log.is_some());
                 Front::new(desk, layer.layer(Bounded::new(behind(), limits)))
             };

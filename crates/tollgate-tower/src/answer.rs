@@ -44,6 +44,7 @@ use tollgate::{Decision, PathError};
 
 pub use denial::{Denial, Reason};
 pub use dialect::Dialect;
+pub use sheet::FieldLines;
 use sheet::Sheet;
 
 /// The media type of problem details.
@@ -89,7 +90,7 @@ impl HeaderFamilies {
     pub fn add(self, decision: &Decision, headers: &mut HeaderMap) {
         let mut sheet = Sheet::new();
         self.write(decision, decision.retry_after(), headers, &mut sheet);
-        sheet.put_into(headers);
+        sheet.into_lines().put_into(headers);
     }
 
     fn write(
@@ -142,7 +143,7 @@ impl Default for HeaderFamilies {
 pub fn add_shadows(decision: &Decision, headers: &mut HeaderMap) {
     let mut sheet = Sheet::new();
     standard::write_shadows(decision, headers, &mut sheet);
-    sheet.put_into(headers);
+    sheet.into_lines().put_into(headers);
 }
 
 type OwnAnswer = Arc<dyn Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync>;
@@ -182,7 +183,7 @@ impl Answers {
     pub fn add(&self, decision: &Decision, headers: &mut HeaderMap) {
         let mut sheet = Sheet::new();
         self.write(decision, decision.retry_after(), headers, &mut sheet);
-        sheet.put_into(headers);
+        sheet.into_lines().put_into(headers);
     }
 
     fn write(
@@ -198,9 +199,40 @@ impl Answers {
         }
     }
 
+    /// The same as [lines](FieldLines), if whoever wrote the response said nothing that they would have to be merged with.
+    pub(crate) fn add_as_lines<B>(&self, decision: &Decision, response: &mut Response<B>) {
+        let wait = decision.retry_after();
+        if wait.is_some() || speak_of_limits(response.headers()) {
+            return self.add(decision, response.headers_mut());
+        }
+        let mut sheet = Sheet::new();
+        self.write(decision, wait, response.headers(), &mut sheet);
+        response.extensions_mut().insert(sheet.into_lines());
+    }
+
     /// The response to a request that was denied.
     #[must_use]
     pub fn denied(&self, denial: &Denial<'_>, dialect: Dialect) -> Response<Bytes> {
+        self.denied_with(denial, dialect, ALL_FIELDS, |lines, response| {
+            lines.put_into(response.headers_mut());
+        })
+    }
+
+    /// The same with its fields as [lines](FieldLines), if it is the usual one.
+    pub(crate) fn denied_in_lines(&self, denial: &Denial<'_>, dialect: Dialect) -> Response<Bytes> {
+        self.denied_with(denial, dialect, FEW_FIELDS, |lines, response| {
+            response.extensions_mut().insert(lines);
+        })
+    }
+
+    /// `room` is for so many fields; `put` says where those of the usual response go.
+    fn denied_with(
+        &self,
+        denial: &Denial<'_>,
+        dialect: Dialect,
+        room: usize,
+        put: impl FnOnce(FieldLines, &mut Response<Bytes>),
+    ) -> Response<Bytes> {
         let (decision, wait) = (denial.decision(), denial.retry_after());
         let others = match (dialect, &self.own) {
             (Dialect::Grpc(kind), _) => Some(grpc::denied(denial, kind)),
@@ -210,17 +242,16 @@ impl Answers {
         if let Some(mut response) = others {
             let mut sheet = Sheet::new();
             self.write(decision, wait, response.headers(), &mut sheet);
-            sheet.put_into(response.headers_mut());
+            sheet.into_lines().put_into(response.headers_mut());
             return without_body_for(dialect, response);
         }
         // The usual one is written in one go, its body and its fields.
-        let body = denial.problem_json();
-        let length = body.len();
-        let mut response = problem(denial.status(), Bytes::new());
-        let mut sheet = Sheet::after(body);
+        let mut response = problem(denial.status(), Bytes::new(), room);
+        let mut sheet = Sheet::after(denial.problem_json());
         self.write(decision, wait, response.headers(), &mut sheet);
-        let text = sheet.put_into(response.headers_mut());
-        *response.body_mut() = text.slice(..length);
+        let lines = sheet.into_lines();
+        *response.body_mut() = lines.before();
+        put(lines, &mut response);
         without_body_for(dialect, response)
     }
 
@@ -229,7 +260,11 @@ impl Answers {
     pub fn refused(&self, error: &PathError, dialect: Dialect) -> Response<Bytes> {
         let response = match dialect {
             Dialect::Grpc(kind) => grpc::refused(error, kind),
-            _ => problem(StatusCode::BAD_REQUEST, problem::of_path(error).into()),
+            _ => problem(
+                StatusCode::BAD_REQUEST,
+                problem::of_path(error).into(),
+                FEW_FIELDS,
+            ),
         };
         without_body_for(dialect, response)
     }
@@ -251,7 +286,11 @@ impl Answers {
 pub fn failure(status: StatusCode, detail: &str, dialect: Dialect) -> Response<Bytes> {
     let response = match dialect {
         Dialect::Grpc(kind) => grpc::failure(status, detail, kind),
-        _ => problem(status, problem::of_failure(status, detail).into()),
+        _ => problem(
+            status,
+            problem::of_failure(status, detail).into(),
+            FEW_FIELDS,
+        ),
     };
     without_body_for(dialect, response)
 }
@@ -266,11 +305,14 @@ impl fmt::Debug for Answers {
     }
 }
 
-fn problem(status: StatusCode, body: Bytes) -> Response<Bytes> {
+/// Room for all that is said of a denial and what others add, or for the latter alone: so that nothing is moved when they do.
+const ALL_FIELDS: usize = 12;
+const FEW_FIELDS: usize = 4;
+
+fn problem(status: StatusCode, body: Bytes, room: usize) -> Response<Bytes> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    // Room for all that will be said, so that nothing is moved when it is.
-    *response.headers_mut() = HeaderMap::with_capacity(12);
+    *response.headers_mut() = HeaderMap::with_capacity(room);
     let kind = HeaderValue::from_static(PROBLEM_JSON);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response

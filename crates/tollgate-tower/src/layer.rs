@@ -265,6 +265,14 @@ impl TollgateLayer {
         self
     }
 
+    /// Whether a response carries what is said of a decision as [lines](crate::answer::FieldLines) among its extensions: for a server that writes heads itself. Not by
+    /// default, as all others would have to put them among the fields.
+    #[must_use]
+    pub fn fields_as_lines(mut self, as_lines: bool) -> Self {
+        self.gate.writes_lines = as_lines;
+        self
+    }
+
     /// Tells this of every decision.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {

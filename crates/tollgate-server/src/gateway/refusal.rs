@@ -83,6 +83,7 @@ pub(super) fn refusal<B>(request: &Request<B>) -> Option<Refusal> {
 }
 
 /// The lines of a field of which there should be one at the most.
+#[derive(Clone, Copy)]
 enum Lines<'a> {
     None,
     One(&'a HeaderValue),

@@ -8,6 +8,7 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::Service;
+use tollgate_tower::answer::FieldLines;
 
 use super::Served;
 use super::arriving::Arriving;
@@ -41,9 +42,11 @@ where
     type Future = Either<Ready<Answered<B>>, Answer<S::Future>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        match self.answer.take() {
-            Some(answer) => Either::Left(ready(Ok(answer))),
-            None => Either::Right(self.requests.clone().call(request.map(Arriving::Coming))),
+        if let Some(mut answer) = self.answer.take() {
+            FieldLines::put_among_fields(&mut answer);
+            return Either::Left(ready(Ok(answer)));
         }
+        let request = request.map(Arriving::Coming);
+        Either::Right(self.requests.clone().call(request).with_fields())
     }
 }

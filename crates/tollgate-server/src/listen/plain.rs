@@ -18,6 +18,7 @@ use http_body::Body;
 use httparse::{ParserConfig, Status};
 use hyper::ext::ReasonPhrase;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tollgate_tower::answer::FieldLines;
 
 use super::arriving::Arriving;
 use super::date;
@@ -237,6 +238,9 @@ fn write_head<B: Body>(answer: &Response<B>, head: &mut Vec<u8>) -> Option<u64> 
             _ => {}
         }
         push_field(name, value, head);
+    }
+    if let Some(lines) = answer.extensions().get::<FieldLines>() {
+        head.extend_from_slice(lines.as_bytes());
     }
     if !has_length {
         for part in [b"content-length: ", digits, b"\r\n"] {

@@ -12,6 +12,7 @@ use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
+use tollgate_tower::answer::FieldLines;
 use tollgate_tower::layer::PeerAddr;
 
 use super::Served;
@@ -50,6 +51,7 @@ impl<S> Requests<S> {
         Answer {
             response: self.service.call(request),
             underway: Some(underway),
+            has_lines: true,
         }
     }
 }
@@ -61,6 +63,16 @@ pin_project! {
         response: F,
         // Until it is there.
         underway: Option<Underway>,
+        // Whether it may have lines beside its fields.
+        has_lines: bool,
+    }
+}
+
+impl<F> Answer<F> {
+    /// For who writes fields only.
+    pub(super) fn with_fields(mut self) -> Self {
+        self.has_lines = false;
+        self
     }
 }
 
@@ -74,6 +86,9 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let Ok(mut response) = ready!(this.response.poll(context));
+        if !*this.has_lines {
+            FieldLines::put_among_fields(&mut response);
+        }
         let underway = this.underway.take();
         let mut flow = None;
         if let Some(watch) = underway.as_ref().map(Underway::watch) {

@@ -27,7 +27,7 @@ const ROOM: usize = 8 * 1_024;
 const MOST_FIELDS: usize = 64;
 
 /// Room for the fields that are added on the way back, so that nothing is moved when they are.
-const ADDED_FIELDS: usize = 6;
+const ADDED_FIELDS: usize = 1;
 
 /// A connection on which nobody speaks but us.
 pub(super) struct Plain {

@@ -88,7 +88,10 @@ where
                     let mut response = ready!(response.poll(context))?;
                     if let Some(decided) = decided.take() {
                         let answers = answers.as_deref().unwrap_or(&this.gate.answers);
-                        answers.add(&decided, response.headers_mut());
+                        match this.gate.writes_lines {
+                            true => answers.add_as_lines(&decided, &mut response),
+                            false => answers.add(&decided, response.headers_mut()),
+                        }
                         if *keeps {
                             response.extensions_mut().insert(decided);
                         }

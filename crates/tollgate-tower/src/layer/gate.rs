@@ -42,6 +42,8 @@ pub(super) struct Gate {
     pub(super) forwards_normal_paths: bool,
     pub(super) keeps_decisions: bool,
     pub(super) hands_on_decisions: bool,
+    /// Whether fields go as lines, for a server that writes them.
+    pub(super) writes_lines: bool,
     pub(super) observer: Option<Arc<dyn Observer>>,
     /// In which everybody is answered, if it is not their own.
     pub(super) dialect: Option<Dialect>,
@@ -93,6 +95,7 @@ impl Gate {
             forwards_normal_paths: false,
             keeps_decisions: false,
             hands_on_decisions: true,
+            writes_lines: false,
             observer: None,
             dialect: None,
         }
@@ -156,7 +159,7 @@ impl Gate {
         };
         if let Some(denial) = Denial::of(&charged.decision) {
             let denial = denial.asked_with(&parts.headers);
-            let mut response = self.answers_of(&charged).denied(&denial, dialect());
+            let mut response = self.denied(&charged, &denial, dialect());
             if self.keeps_decision_of(parts) {
                 let decided = Decided::new(charged.decision);
                 response.extensions_mut().insert(decided);
@@ -181,8 +184,7 @@ impl Gate {
         let delay = charged.decision.delay();
         let late = Denial::of_impatient(&charged.decision, patience).map(|denial| {
             let denial = denial.asked_with(&parts.headers);
-            let answers = self.answers_of(&charged);
-            let mut response = answers.denied(&denial, self.dialect_of(&parts));
+            let mut response = self.denied(&charged, &denial, self.dialect_of(&parts));
             if self.keeps_decision_of(&parts) {
                 let decided = Decided::new(charged.decision.clone());
                 response.extensions_mut().insert(decided);
@@ -215,6 +217,14 @@ impl Gate {
     /// Whether the response is to carry the decision.
     pub(super) fn keeps_decision_of(&self, parts: &Parts) -> bool {
         self.keeps_decisions || parts.extensions.get::<KeepDecision>().is_some()
+    }
+
+    fn denied(&self, charged: &Charged, denial: &Denial<'_>, dialect: Dialect) -> Response<Bytes> {
+        let answers = self.answers_of(charged);
+        match self.writes_lines {
+            true => answers.denied_in_lines(denial, dialect),
+            false => answers.denied(denial, dialect),
+        }
     }
 
     /// Those of the policy that decided, or else the layer's.
