@@ -81,12 +81,14 @@ where
         let Some((request, end)) = read_request(inbox.read(), config.most_head_bytes) else {
             return Some(left(&inbox, None));
         };
-        let mut answer = pin!(requests.call(request));
-        let answer = poll_fn(|context| match answer.as_mut().poll(context) {
-            Poll::Ready(Ok(answer)) => Poll::Ready(Some(answer)),
-            Poll::Pending => inbox.poll_gone(stream, end, context).map(|()| None),
-        });
-        let mut answer = answer.await?;
+        let mut answer = {
+            let mut answer = pin!(requests.call(request));
+            let answer = poll_fn(|context| match answer.as_mut().poll(context) {
+                Poll::Ready(Ok(answer)) => Poll::Ready(Some(answer)),
+                Poll::Pending => inbox.poll_gone(stream, end, context).map(|()| None),
+            });
+            answer.await?
+        };
         if watch.order() != Order::GoOn {
             say_that_it_is_the_last(&mut answer);
         }

@@ -84,6 +84,7 @@ impl ByHyper {
         response.map_err(|silence| {
             let mut lost = silence.lost(progress.as_deref(), self.heard.anything());
             lost.request = lost.request.or(copy.map(Box::new));
+            lost.was_sent |= was_sent;
             lost
         })
     }

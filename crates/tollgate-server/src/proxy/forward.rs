@@ -47,7 +47,7 @@ pub(super) struct Answer {
 pub(super) async fn forward(
     route: &Route,
     mut request: Box<Request<Upload>>,
-    now: Instant,
+    mut now: Instant,
 ) -> Result<Answer, Failure> {
     let group = &*route.group;
     let (mut tried, mut retries) = (0, group.upstream.retries);
@@ -60,9 +60,12 @@ pub(super) async fn forward(
         tried |= 1 << nth;
         let place = match server.enter_now() {
             Some(place) => place,
-            None => Box::pin(server.enter(group.upstream.connect_timeout))
-                .await
-                .ok_or(Failure::Busy)?,
+            None => {
+                let entering = Box::pin(server.enter(group.upstream.connect_timeout));
+                let place = entering.await.ok_or(Failure::Busy)?;
+                now = Instant::now();
+                place
+            }
         };
         if sees_itself {
             head::set_host(&mut request, &server.authority);
@@ -87,6 +90,8 @@ pub(super) async fn forward(
         }
         retries -= 1;
         group.metrics.retries.inc();
+        // A server has its whole time, whatever those before it took.
+        now = Instant::now();
     }
 }
 
@@ -101,7 +106,7 @@ async fn ask(
     group: &Group,
     pool: &Arc<Pool>,
     mut request: Box<Request<Upload>>,
-    now: Instant,
+    mut now: Instant,
 ) -> Asked {
     let within = group.upstream.response_timeout;
     if pool.server.wants_http2()
@@ -111,6 +116,7 @@ async fn ask(
             Ok(response) => return Ok((response, None)),
             Err(lost) => request = again(lost, group)?,
         }
+        now = Instant::now();
     }
     while let Some(mut link) = pool.take(now) {
         head::for_http1(&mut request);
@@ -136,6 +142,16 @@ async fn ask_anew(
 ) -> Asked {
     match pool.connect().await {
         Ok(Connected::One(mut link)) => {
+            // One that speaks or ends before it is asked has heard nothing; another server may be asked.
+            if !link.is_usable() {
+                return Err(Lost {
+                    failure: Failure::Closed,
+                    error: "the server spoke before it was asked, or had gone".to_owned(),
+                    request: Some(request),
+                    was_sent: false,
+                    heard: false,
+                });
+            }
             head::for_http1(&mut request);
             let response = link.send(request, within, Instant::now()).await?;
             Ok((response, Some(link)))
