@@ -175,6 +175,9 @@ fn decimal(digits: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use prometheus_client::metrics::gauge::Gauge;
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
 
     fn response(text: &'static str) -> Option<Response<Bytes>> {
@@ -265,5 +268,30 @@ mod tests {
                 "{method} {target} {field:?}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_said_something_is_heard_out_of_budget_too() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = tokio::net::TcpStream::connect(listener.local_addr().unwrap());
+        let (stream, accepted) = tokio::join!(stream, listener.accept());
+        let (stream, mut server) = (stream.unwrap(), accepted.unwrap().0);
+        let mut other = Plain::over(Stream::plain(stream, Gauge::default()));
+        assert!(other.is_quiet());
+        server.write_all(b"HTTP/1.1 408").await.unwrap();
+        let heard = |plain: &mut Plain, context: &mut Context<'_>| {
+            while let Poll::Ready(budget) = tokio::task::coop::poll_proceed(context) {
+                budget.made_progress();
+            }
+            !plain.is_quiet()
+        };
+        // It is there soon, and tokio is told of it between two looks.
+        for _ in 0..1_000 {
+            if poll_fn(|context| Poll::Ready(heard(&mut other, context))).await {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("it was never heard");
     }
 }

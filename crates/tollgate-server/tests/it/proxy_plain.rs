@@ -1,8 +1,11 @@
 //! Exchanges that are plain and such that are not, in turns on one connection to a server: who speaks on it changes, and nobody notices.
 
-use tokio::io::AsyncWriteExt as _;
+use std::time::Duration;
 
-use crate::proxy_setting::{Front, by_hand, read_head, status};
+use tokio::io::AsyncWriteExt as _;
+use tollgate_server::config::Upstream;
+
+use crate::proxy_setting::{Front, Server, by_hand, read_head, reply, status};
 
 /// Answers by the path, on connections that stay, with its name and how many it answered on this connection before.
 async fn versatile() -> std::net::SocketAddr {
@@ -28,7 +31,7 @@ async fn versatile() -> std::net::SocketAddr {
                 _ => (&*answer, ""),
             };
             stream.write_all(one.as_bytes()).await.unwrap();
-            tokio::time::sleep(std::time::Duration::from_millis(u64::from(!other.is_empty()) * 30)).await;
+            tokio::time::sleep(Duration::from_millis(u64::from(!other.is_empty()) * 30)).await;
             stream.write_all(other.as_bytes()).await.unwrap();
         }
     })
@@ -46,5 +49,23 @@ async fn one_connection_serves_whatever_comes_in_any_order() {
         assert_eq!(status(&heard), 200, "{heard}");
         // All over one connection, whose answers never get out of step.
         assert!(heard.contains(&format!("{path} {nth}")), "{nth}: {heard}");
+    }
+}
+
+/// Who waited for a place, and then takes over the connection of who had it, has not used up the server's time by that.
+#[tokio::test]
+async fn a_server_has_its_whole_time_whatever_was_waited_for_before() {
+    let server = Server::answering(|_| async {
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        reply(200, "slow")
+    })
+    .await;
+    let mut upstream = Upstream::new("/", [format!("http://{}", server.address)]);
+    upstream.max_connections = 1;
+    upstream.connect_timeout = Duration::from_secs(10);
+    upstream.response_timeout = Some(Duration::from_secs(2));
+    let front = Front::of(&[upstream]).await;
+    for heard in front.get_all(&["/one", "/other"]).await {
+        assert_eq!(status(&heard), 200, "{heard}");
     }
 }
