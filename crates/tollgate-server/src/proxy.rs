@@ -351,3 +351,18 @@ impl Route {
         (Response::from_parts(parts, body), now)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is made for each request. What is larger takes a slow way through the allocator, and longer to be put there.
+    #[test]
+    fn a_request_under_way_is_small() {
+        let metrics = ProxyMetrics::new(&mut prometheus_client::registry::Registry::default());
+        let proxy = Proxy::new(&[], ProxySettings::default(), &metrics).unwrap();
+        let request = Box::new(Request::new(Upload::Nothing));
+        let under_way = size_of_val(&proxy.worker.serve(request));
+        assert!(under_way <= 600, "{under_way} bytes");
+    }
+}

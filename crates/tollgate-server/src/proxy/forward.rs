@@ -112,7 +112,8 @@ async fn ask(
     if pool.server.wants_http2()
         && let Some(sender) = pool.shared()
     {
-        match send_http2(sender, &pool.server, *request, within).await {
+        // Large, and not the usual.
+        match Box::pin(send_http2(sender, &pool.server, *request, within)).await {
             Ok(response) => return Ok((response, None)),
             Err(lost) => request = again(lost, group)?,
         }
