@@ -11,8 +11,9 @@ pub struct BreakerConfig {
     pub failures: u32,
     /// … within this time, and the store is not asked any more …
     pub within: Duration,
-    /// … for so long, a year at the most. Then one request asks again, and the others wait for what it finds. If it fails, one more asks a
-    /// second later: the first may only have found that the connection is gone, or that making one takes longer than a check may.
+    /// … for so long, a year at the most. Then one request asks again, and the others do not wait for what it finds. If it fails, one asks
+    /// every half a second, three more in all: the first may only have found that the connection is gone, and the next that making one takes longer than a check
+    /// may.
     pub open_for: Duration,
 }
 
@@ -26,8 +27,11 @@ impl Default for BreakerConfig {
     }
 }
 
-/// When to ask again after the first question failed.
-const SECOND_QUESTION_AFTER: Duration = Duration::from_secs(1);
+/// How many ask again after the first question failed, one at a time, before the store is left alone again.
+const FURTHER_QUESTIONS: u8 = 3;
+
+/// How long after a failure the next one asks.
+const NEXT_QUESTION_AFTER: Duration = Duration::from_millis(500);
 
 /// Longer times do not fit into a clock.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
@@ -49,17 +53,10 @@ struct State {
 enum Phase {
     /// The store is asked. These failures came one after the other, the oldest first.
     Closed { failures: Vec<Instant> },
-    /// The store is not asked before this time.
-    Open { until: Instant, question: Question },
+    /// The store is not asked before this time. So many questions have failed since it was last.
+    Open { until: Instant, failed: u8 },
     /// One asks. If it never comes back, another may from this time on.
-    Probing { until: Instant, question: Question },
-}
-
-/// Which one is to be asked, or is on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Question {
-    First,
-    Second,
+    Probing { until: Instant, failed: u8 },
 }
 
 /// What changed, for the log.
@@ -93,10 +90,10 @@ impl Breaker {
         match state.phase {
             Phase::Closed { .. } => true,
             Phase::Open { until, .. } | Phase::Probing { until, .. } if now < until => false,
-            Phase::Open { question, .. } | Phase::Probing { question, .. } => {
+            Phase::Open { failed, .. } | Phase::Probing { failed, .. } => {
                 state.phase = Phase::Probing {
                     until: now + self.config.open_for,
-                    question,
+                    failed,
                 };
                 true
             }
@@ -106,9 +103,9 @@ impl Breaker {
     /// Who was to say what came of it has gone. It may have been the probe, so another may ask at once.
     pub(super) fn given_up(&self, now: Instant) {
         let mut state = self.state.lock();
-        if let Phase::Probing { question, .. } = state.phase {
+        if let Phase::Probing { failed, .. } = state.phase {
             let until = now;
-            state.phase = Phase::Open { until, question };
+            state.phase = Phase::Open { until, failed };
         }
     }
 
@@ -145,21 +142,19 @@ impl Breaker {
             }
             // What was asked before it opened.
             Phase::Open { .. } => return None,
-            Phase::Probing { question, .. } => {
-                if *question == Question::First {
-                    state.phase = Phase::Open {
-                        until: now + SECOND_QUESTION_AFTER.min(self.config.open_for),
-                        question: Question::Second,
-                    };
-                    return None;
-                }
-                Change::OpenedAgain
+            Phase::Probing { failed, .. } if *failed < FURTHER_QUESTIONS => {
+                state.phase = Phase::Open {
+                    until: now + NEXT_QUESTION_AFTER.min(self.config.open_for),
+                    failed: *failed + 1,
+                };
+                return None;
             }
+            Phase::Probing { .. } => Change::OpenedAgain,
         };
         state.opened += u64::from(change == Change::Opened);
         state.phase = Phase::Open {
             until: now + self.config.open_for,
-            question: Question::First,
+            failed: 0,
         };
         Some(change)
     }
@@ -222,11 +217,14 @@ mod tests {
         assert!(!breaker.may_ask(later - Duration::from_millis(1)));
         assert!(breaker.may_ask(later));
         assert!(!breaker.may_ask(later), "one probe");
-        // It may only have found that the connection is gone.
-        assert_eq!(breaker.failed(later), None);
-        let soon = later + SECOND;
-        assert!(!breaker.may_ask(soon - Duration::from_millis(1)));
-        assert!(breaker.may_ask(soon) && !breaker.may_ask(soon));
+        // It may only have found that the connection is gone, and the next ones that a new one takes its time.
+        let mut soon = later;
+        for _ in 0..3 {
+            assert_eq!(breaker.failed(soon), None);
+            soon += SECOND / 2;
+            assert!(!breaker.may_ask(soon - Duration::from_millis(1)));
+            assert!(breaker.may_ask(soon) && !breaker.may_ask(soon));
+        }
         assert_eq!(breaker.failed(soon), Some(Change::OpenedAgain));
         assert!(!breaker.may_ask(soon + 29 * SECOND));
         assert!(breaker.may_ask(soon + 30 * SECOND));

@@ -251,8 +251,13 @@ impl RedisStore {
             }
         }
         if is_read && !warnings.contains(&ServerWarning::IsReplica) {
-            for nothing in self.nothing_on_each_node() {
-                if let Err(error) = self.flights_to(&nothing.key).reset(&[nothing]).await {
+            for key in self.key_on_each_node() {
+                let bucket = Bucket::of_key(key.as_bytes());
+                let address = self.namespace.address(&bucket);
+                // What else stands in the way of it says nothing of what is allowed.
+                let tried = self.try_to_take(bucket).await;
+                warnings.extend(tried.err().and_then(|error| forbidden(error).ok()));
+                if let Err(error) = self.flights_to(&address.key).reset(&[address]).await {
                     warnings.push(forbidden(error)?);
                 }
             }
@@ -266,17 +271,33 @@ impl RedisStore {
         Ok(said)
     }
 
-    /// Where nothing is, on the server, or on each node of a cluster that has slots: to see whether scripts may run there.
-    fn nothing_on_each_node(&self) -> Vec<Address> {
-        let nothing = |n: usize| {
-            let key = format!("tollgate examines this {n}");
-            (self.namespace).address(&Bucket::of_key(key.as_bytes()))
+    /// As a check does it.
+    async fn try_to_take(&self, bucket: Bucket<'_>) -> Result<(), RedisError> {
+        let Ok(limit) = "1/s".parse() else {
+            return Ok(());
         };
+        let charge = Charge {
+            bucket,
+            limit: &limit,
+            cost: 1,
+            shadow: false,
+        };
+        self.visit(&[charge], true).await.map(drop)
+    }
+
+    /// A key that nobody has, on the server, or one on each node of a cluster that has slots: to see whether scripts may run there, and do what they
+    /// do.
+    fn key_on_each_node(&self) -> Vec<String> {
+        let nobodys = |n: usize| format!("tollgate examines this {n}");
         match &self.lines {
-            Lines::One(_) => vec![nothing(0)],
+            Lines::One(_) => vec![nobodys(0)],
             Lines::Cluster(slots) => {
-                let all = (0..MOST_LOOKED_FOR).map(nothing);
-                let all = all.map(|address| (cluster::slot_of(&address.key), address));
+                let slot = |key: &str| {
+                    let address = self.namespace.address(&Bucket::of_key(key.as_bytes()));
+                    cluster::slot_of(&address.key)
+                };
+                let all = (0..MOST_LOOKED_FOR).map(nobodys);
+                let all = all.map(|key| (slot(&key), key));
                 slots.cluster.first_of_each_node(all)
             }
         }
@@ -453,8 +474,16 @@ impl RedisStore {
 /// What a refusal says about our rights, if it does.
 fn forbidden(error: RedisError) -> Result<ServerWarning, RedisError> {
     match error {
+        // From within a script it says so in other words.
         RedisError::Refused { code, text }
-            if matches!(&*code, "NOPERM" | "NOAUTH" | "WRONGPASS") =>
+            if matches!(&*code, "NOPERM" | "NOAUTH" | "WRONGPASS")
+                || [
+                    "NOPERM",
+                    "ACL failure",
+                    "The user executing the script can't",
+                ]
+                .iter()
+                .any(|words| text.contains(words)) =>
         {
             Ok(ServerWarning::Forbids {
                 text: format!("{code} {text}"),

@@ -136,6 +136,7 @@ fn readonly_and_another_in_its_place() {
         scene.go_on_for(Duration::from_millis(300));
         // The other one never heard of what was used.
         scene.admitted_no_more_than((STORE.0 + BURST, STORE.1));
+        scene.nobody_waited();
     }
 }
 
@@ -170,6 +171,7 @@ fn script_flush_is_not_noticed() {
     scene.go_on_for(Duration::from_millis(100));
     assert!(scene.seen.iter().all(Seen::is_by_store));
     scene.admitted_no_more_than(STORE);
+    scene.nobody_waited();
 }
 
 #[test]
@@ -181,6 +183,7 @@ fn flushall_forgets_one_burst() {
     scene.go_on_for(Duration::from_millis(400));
     assert!(scene.seen.iter().all(Seen::is_by_store));
     scene.admitted_no_more_than((STORE.0 + BURST, STORE.1));
+    scene.nobody_waited();
 }
 
 #[test]
@@ -279,6 +282,7 @@ fn cluster_node_gone_without_a_word() {
         count: 18,
         period_us: 36_000_000_000,
     });
+    scene.nobody_waited();
     send_signal(owner, "-CONT");
 }
 
@@ -443,6 +447,7 @@ fn latency_within_the_deadline_is_only_slow() {
     scene.go_on_for(Duration::from_millis(800));
     assert!(scene.seen.iter().all(Seen::is_by_store));
     scene.admitted_no_more_than(STORE);
+    scene.nobody_waited();
 }
 
 /// A connection takes a walk to the server and back before the first check, and both together are too long here.

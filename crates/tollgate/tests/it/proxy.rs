@@ -16,6 +16,8 @@ pub(crate) enum Wire {
     Good,
     /// Every answer comes so much later.
     Slow(Duration),
+    /// The first answer on each connection comes so much later.
+    SlowAtFirst(Duration),
     /// Nothing arrives, in either direction, and nobody hears of it.
     Dead,
     /// Half of an answer arrives, then the connection is cut.
@@ -85,13 +87,15 @@ async fn carry(client: TcpStream, server: Arc<PathBuf>, state: watch::Receiver<W
     });
     let mut down = state;
     let mut bytes = vec![0; 65_536];
+    let mut is_first = true;
     while let Ok(n @ 1..) = from_server.read(&mut bytes).await {
         let wire = *down.borrow();
         let mut answer = bytes[..n].to_vec();
         let mut due = Instant::now();
         match wire {
-            Wire::Good => {}
             Wire::Slow(by) => due += by,
+            Wire::SlowAtFirst(by) if is_first => due += by,
+            Wire::Good | Wire::SlowAtFirst(_) => {}
             Wire::Dead => {
                 let _ = down.wait_for(|wire| *wire != Wire::Dead).await;
             }
@@ -99,6 +103,7 @@ async fn carry(client: TcpStream, server: Arc<PathBuf>, state: watch::Receiver<W
             Wire::SwallowsReplies => continue,
             Wire::Garbage => answer = b"?!\xff\x00 no redis\r\n\r\n".to_vec(),
         }
+        is_first = false;
         if queue.send((due, answer)).is_err() || wire == Wire::CutInReply {
             break;
         }

@@ -64,6 +64,24 @@ fn the_rights_we_name_are_enough_for_the_whole_contract() {
     }
 }
 
+/// Any that scripts lack, not only the right to run them.
+#[test]
+fn a_right_that_scripts_lack_is_named_at_the_start() {
+    let [always, ..] = named();
+    for version in [Version::Current, Version::SixTwo, Version::Valkey] {
+        let server = Server::start_version(version);
+        let url = format!("{}?user=clerk&pass=secret", server.url());
+        for lacking in ["+eval", "+evalsha", "+get", "+set", "+time", "+del"] {
+            let rights: Vec<&str> = always.split(' ').filter(|one| *one != lacking).collect();
+            server.tell(&clerk(&rights));
+            let warnings = run(open(&url).examine()).unwrap();
+            let forbids =
+                |warning: &ServerWarning| matches!(warning, ServerWarning::Forbids { .. });
+            assert!(warnings.iter().any(forbids), "{lacking}: {warnings:?}");
+        }
+    }
+}
+
 #[test]
 fn the_rights_we_name_are_for_nothing_else() {
     let [always, in_database, in_cluster, behind_sentinels] = named();

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate::Source;
 
 use super::scene::{ONE, Scene, Setup, runtime};
+use crate::proxy::{Proxy, Wire};
 use crate::server::{Clustered, Guarded, Server, keep_busy};
 use crate::support::limit;
 
@@ -18,14 +19,24 @@ const STAYS_OPEN: Setup = Setup {
     ..ONE
 };
 
-/// A server in trouble until the breaker is open, and well again before somebody asks.
 fn comes_back_soon<S>(
+    server: S,
+    url: impl FnOnce(&S) -> String,
+    trouble: impl FnOnce(&mut S),
+    mend: impl FnOnce(&mut S),
+) {
+    comes_back(STAYS_OPEN, server, url, trouble, mend);
+}
+
+/// A server in trouble until the breaker is open, and well again before somebody asks.
+fn comes_back<S>(
+    setup: Setup,
     mut server: S,
     url: impl FnOnce(&S) -> String,
     trouble: impl FnOnce(&mut S),
     mend: impl FnOnce(&mut S),
 ) {
-    let scene = Scene::at(runtime(), &url(&server), STAYS_OPEN);
+    let scene = Scene::at(runtime(), &url(&server), setup);
     let limit = limit("1000/s burst 1000000");
     let source = || scene.check("key", &limit, 1).source();
     let patience = Instant::now() + Duration::from_secs(20);
@@ -39,7 +50,7 @@ fn comes_back_soon<S>(
         source();
     }
     // The store may be asked from then on at the latest.
-    let may_be_asked = Instant::now() + STAYS_OPEN.open_for;
+    let may_be_asked = Instant::now() + setup.open_for;
     let calls = scene.calls();
     mend(&mut server);
     let mut probed = None;
@@ -95,6 +106,28 @@ fn back_soon_after_refusals_and_a_restart() {
         Server::url,
         |server| server.tell("CONFIG SET maxmemory 1"),
         Server::restart,
+    );
+}
+
+/// The same where a new connection takes longer to make than a check may wait: one finds the old one dead, the next one waits in vain for the
+/// new one, and the one after that has it.
+#[test]
+fn back_soon_over_a_connection_that_takes_its_time() {
+    let setup = Setup {
+        deadline: ONE.deadline,
+        ..STAYS_OPEN
+    };
+    let (wires, server) = (runtime(), Server::start());
+    let proxy = wires.block_on(Proxy::before(server.socket()));
+    comes_back(
+        setup,
+        server,
+        |_| proxy.url(),
+        |server| server.tell("CONFIG SET maxmemory 1"),
+        |server| {
+            server.restart();
+            proxy.becomes(Wire::SlowAtFirst(setup.deadline * 2));
+        },
     );
 }
 
