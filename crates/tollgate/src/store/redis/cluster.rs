@@ -136,11 +136,12 @@ impl Cluster {
 
     /// Of these, each with its slot, the first for each node that has slots, as far as it is known who has what.
     pub(super) fn first_of_each_node<T>(&self, all: impl Iterator<Item = (u16, T)>) -> Vec<T> {
-        let map = self.map.lock();
-        let mut left: HashSet<&Arc<str>> = map.slots.values().collect();
+        // A copy: a node with few slots may take long to find, and checks need the map.
+        let slots = self.map.lock().slots.clone();
+        let mut left: HashSet<&Arc<str>> = slots.values().collect();
         let mut found = Vec::with_capacity(left.len());
         for (slot, one) in all {
-            if (map.slots.get(&slot)).is_some_and(|owner| left.remove(owner)) {
+            if slots.get(&slot).is_some_and(|owner| left.remove(owner)) {
                 found.push(one);
             }
             if left.is_empty() {
