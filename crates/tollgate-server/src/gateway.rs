@@ -1,6 +1,6 @@
 //! The gateway's front: connections, and the walk of a request up to the service behind it, which in the program is the proxy.
 //!
-//! 1. hyper reads the head, or refuses it;
+//! 1. the head is read, or refused (`listen`); who was denied and says the same again goes another way from here (`denied_before`);
 //! 2. what servers may read in different ways is refused (`refusal`);
 //! 3. the request gets its name (`request_id`);
 //! 4. the limiter decides ([`Door::layer`]); a denial is answered here, and nobody behind hears of it;
@@ -14,6 +14,7 @@ mod access_log;
 mod account;
 mod body;
 mod bounded;
+mod denied_before;
 mod front;
 mod metrics;
 mod problem;

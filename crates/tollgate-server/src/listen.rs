@@ -6,6 +6,7 @@
 //! byte of each further head; between requests it may be idle. What is sent to it must be taken. No request sets a timer for this: a connection notes
 //! what it does, and all of them are looked at a few times a second, so that times are kept to within an eighth, and a quarter of a second.
 
+mod again;
 mod arriving;
 mod by_hyper;
 mod connection;
@@ -35,10 +36,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
+pub(crate) use again::{Again, Repeatable, Repeats};
 pub use arriving::Arriving;
 pub(crate) use crowd::Crowd;
 pub use metrics::ListenMetrics;
 pub(crate) use places::{Full, Place, Places};
+pub(crate) use plain::push_answer;
 pub use refused::{OnRefusedHead, RefusedHead};
 
 /// What a connection may do.

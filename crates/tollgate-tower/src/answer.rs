@@ -45,7 +45,7 @@ use tollgate::{Decision, PathError};
 pub use denial::{Denial, Reason};
 pub use dialect::Dialect;
 pub use sheet::FieldLines;
-use sheet::Sheet;
+pub(crate) use sheet::Sheet;
 
 /// The media type of problem details.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -233,7 +233,6 @@ impl Answers {
         room: usize,
         put: impl FnOnce(FieldLines, &mut Response<Bytes>),
     ) -> Response<Bytes> {
-        let (decision, wait) = (denial.decision(), denial.retry_after());
         let others = match (dialect, &self.own) {
             (Dialect::Grpc(kind), _) => Some(grpc::denied(denial, kind)),
             (_, Some(own)) => Some(own(denial)),
@@ -241,18 +240,31 @@ impl Answers {
         };
         if let Some(mut response) = others {
             let mut sheet = Sheet::new();
+            let (decision, wait) = (denial.decision(), denial.retry_after());
             self.write(decision, wait, response.headers(), &mut sheet);
             sheet.into_lines().put_into(response.headers_mut());
             return without_body_for(dialect, response);
         }
         // The usual one is written in one go, its body and its fields.
         let mut response = problem(denial.status(), Bytes::new(), room);
-        let mut sheet = Sheet::after(denial.problem_json());
-        self.write(decision, wait, response.headers(), &mut sheet);
-        let lines = sheet.into_lines();
+        let lines = self.usual(denial).into_lines();
         *response.body_mut() = lines.before();
         put(lines, &mut response);
         without_body_for(dialect, response)
+    }
+
+    /// Whether denials are answered in no words but the usual ones.
+    pub(crate) fn is_usual(&self) -> bool {
+        self.own.is_none()
+    }
+
+    /// The usual answer to a denial, its body and its fields, for who is no caller of gRPC.
+    pub(crate) fn usual(&self, denial: &Denial<'_>) -> Sheet {
+        let mut sheet = Sheet::after(denial.problem_json());
+        let nothing_said = HeaderMap::new();
+        let wait = denial.retry_after();
+        self.write(denial.decision(), wait, &nothing_said, &mut sheet);
+        sheet
     }
 
     /// The response to a request whose path can be read in more than one way.

@@ -56,6 +56,7 @@ mod gate;
 mod observer;
 mod peer;
 mod place;
+mod repeat;
 mod service;
 mod source;
 
@@ -77,6 +78,7 @@ pub use decided::{Decided, KeepDecision};
 pub use future::ResponseFuture;
 pub use observer::Observer;
 pub use peer::PeerAddr;
+pub use repeat::{Admitted, DeniedAgain, Repeat, Repeated, WantRepeat};
 pub use service::TollgateService;
 pub use source::PolicySource;
 

@@ -75,6 +75,15 @@ impl PathRules {
 }
 
 impl Path<'_> {
+    /// The same, for who keeps it.
+    #[must_use]
+    pub fn into_owned(self) -> Path<'static> {
+        Path {
+            text: self.text.into_owned().into(),
+            matched: self.matched,
+        }
+    }
+
     /// The path as it is forwarded.
     #[must_use]
     pub fn as_str(&self) -> &str {

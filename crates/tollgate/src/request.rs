@@ -43,6 +43,7 @@ struct IpOctets {
 
 impl<'a> Request<'a> {
     /// A request that says nothing.
+    #[inline]
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -59,6 +60,7 @@ impl<'a> Request<'a> {
     }
 
     /// The caller: an account, a merchant, a user.
+    #[inline]
     #[must_use]
     pub fn client(mut self, client: &'a str) -> Self {
         self.client = Some(client);
@@ -66,6 +68,7 @@ impl<'a> Request<'a> {
     }
 
     /// The caller's plan.
+    #[inline]
     #[must_use]
     pub fn plan(mut self, plan: &'a str) -> Self {
         self.plan = Some(plan);
@@ -74,6 +77,7 @@ impl<'a> Request<'a> {
 
     /// The endpoint, as a pattern rather than a path. If it is not said, it is the pattern of the [path](Self::path) that says
     /// most, of all that the rules know.
+    #[inline]
     #[must_use]
     pub fn route(mut self, route: &'a str) -> Self {
         self.route = Some(route);
@@ -81,6 +85,7 @@ impl<'a> Request<'a> {
     }
 
     /// The HTTP method. Its case does not matter, as there are servers for which `post` is POST.
+    #[inline]
     #[must_use]
     pub fn method(mut self, method: &'a str) -> Self {
         let is_large = !method.bytes().any(|byte| byte.is_ascii_lowercase());
@@ -92,6 +97,7 @@ impl<'a> Request<'a> {
     }
 
     /// The host it is for. Its port and case do not matter.
+    #[inline]
     #[must_use]
     pub fn host(mut self, host: &'a str) -> Self {
         let host = normal_host(host);
@@ -104,6 +110,7 @@ impl<'a> Request<'a> {
     }
 
     /// What it asks for, normalised by the [`PathRules`](crate::PathRules) of the rules.
+    #[inline]
     #[must_use]
     pub fn path(mut self, path: &'a Path<'a>) -> Self {
         self.path = Some(path);
@@ -111,6 +118,7 @@ impl<'a> Request<'a> {
     }
 
     /// The caller's address. An IPv4 address written as IPv6 is the IPv4 address.
+    #[inline]
     #[must_use]
     pub fn ip(mut self, ip: IpAddr) -> Self {
         let mut bytes = [0; 16];
@@ -129,6 +137,7 @@ impl<'a> Request<'a> {
     }
 
     /// Any other thing a rule may count by.
+    #[inline]
     #[must_use]
     pub fn attribute(mut self, name: Name, value: &'a str) -> Self {
         self.attributes.push((name, value));
@@ -136,6 +145,7 @@ impl<'a> Request<'a> {
     }
 
     /// How many tokens it takes, whatever the rules' costs say. 0 looks without charging.
+    #[inline]
     #[must_use]
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = Some(cost);
@@ -236,11 +246,13 @@ impl<'a> Request<'a> {
 
 /// A host without its port, and without the dot at its end.
 pub(crate) fn normal_host(host: &str) -> &str {
-    let name = match host.rsplit_once(':') {
-        // Not the last part of an address in brackets.
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => host,
-    };
+    // Not the last part of an address in brackets, which may be digits, too.
+    let digits = host.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let before_port = host.len() - digits;
+    let name = host
+        .get(..before_port)
+        .and_then(|host| host.strip_suffix(':'));
+    let name = name.unwrap_or(host);
     name.strip_suffix('.').unwrap_or(name)
 }
 

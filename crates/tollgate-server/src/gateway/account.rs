@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Request, Response, StatusCode};
-use tollgate_tower::layer::Decided;
+use tollgate_tower::layer::{Decided, DeniedAgain};
 
 use super::UpstreamTime;
 use super::access_log::{Asked, Told};
@@ -37,22 +37,53 @@ struct Logged {
 
 impl Account {
     pub(super) fn open<B>(desk: &Arc<Desk>, request: &Request<B>, id: &HeaderValue) -> Self {
-        let logged = || Logged {
-            asked: desk.asked(request, id),
+        let asked = desk.log.as_ref().map(|_| desk.asked(request, id));
+        Self::of(desk, Instant::now(), asked)
+    }
+
+    /// What was asked is told only if there is a log.
+    fn of(desk: &Arc<Desk>, began: Instant, asked: Option<Asked>) -> Self {
+        let logged = |asked| Logged {
+            asked,
             decided: None,
             upstream: None,
             tunnel: None,
         };
         Self {
-            began: Instant::now(),
+            began,
             status: None,
             bytes: 0,
             is_whole: false,
             is_counted: false,
-            logged: desk.log.as_ref().map(|_| Box::new(logged())),
+            logged: asked.map(|asked| Box::new(logged(asked))),
             span: None,
             desk: Arc::clone(desk),
         }
+    }
+
+    /// Of a request that was denied when it came again in the same words, with the answer that goes out now.
+    pub(super) fn denied_again(
+        desk: &Arc<Desk>,
+        began: Instant,
+        asked: Option<Asked>,
+        denied: &DeniedAgain<'_>,
+    ) -> Self {
+        let mut account = Self::of(desk, began, asked);
+        account.status = Some(denied.status());
+        account.sent(denied.body().len(), true);
+        if let Some(logged) = &mut account.logged {
+            logged.decided = Some(denied.decided());
+        }
+        account
+    }
+
+    pub(super) fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+
+    /// What was asked, if it is to be logged.
+    pub(super) fn asked(&self) -> Option<&Asked> {
+        self.logged.as_ref().map(|logged| &logged.asked)
     }
 
     pub(super) fn answered<B>(&mut self, response: &Response<B>) {

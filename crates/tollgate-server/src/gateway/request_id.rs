@@ -11,8 +11,6 @@ pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 const LONGEST: usize = 64;
 
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
-
 /// Makes names that nobody else makes, and that cannot be guessed from others: a keyed hash of a counter. The key is drawn at the start.
 #[derive(Debug)]
 pub(super) struct RequestIds {
@@ -30,19 +28,45 @@ impl RequestIds {
         }
     }
 
-    pub(super) fn make(&self) -> HeaderValue {
+    pub(super) fn make(&self) -> RequestId {
         let nth = self.next.fetch_add(1, Relaxed);
-        let hash = self.key.hash(&nth.to_le_bytes()).as_u128();
+        let hash = self.key.hash(&nth.to_le_bytes());
         let mut text = [0; 32];
-        for (digits, byte) in text.chunks_exact_mut(2).zip(hash.to_be_bytes()) {
-            digits.copy_from_slice(&[
-                DIGITS[usize::from(byte >> 4)],
-                DIGITS[usize::from(byte & 15)],
-            ]);
-        }
-        // It is made of what may stand there.
-        HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("0"))
+        let (first, second) = text.split_at_mut(16);
+        first.copy_from_slice(&hex(hash.h1));
+        second.copy_from_slice(&hex(hash.h2));
+        RequestId(text)
     }
+}
+
+/// A name that was made here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestId([u8; 32]);
+
+impl RequestId {
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(super) fn value(&self) -> HeaderValue {
+        // It is made of what may stand there.
+        HeaderValue::from_bytes(&self.0).unwrap_or(HeaderValue::from_static("0"))
+    }
+}
+
+/// The sixteen digits of a number, all at once: each half byte of it becomes a byte, and each of those a digit.
+fn hex(number: u64) -> [u8; 16] {
+    const LOW: u128 = 0x0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f;
+    const ONES: u128 = 0x0101_0101_0101_0101_0101_0101_0101_0101;
+    let mut spread = u128::from(number);
+    spread = (spread | (spread << 32)) & 0x0000_0000_ffff_ffff_0000_0000_ffff_ffff;
+    spread = (spread | (spread << 16)) & 0x0000_ffff_0000_ffff_0000_ffff_0000_ffff;
+    spread = (spread | (spread << 8)) & 0x00ff_00ff_00ff_00ff_00ff_00ff_00ff_00ff;
+    spread = (spread | (spread << 4)) & LOW;
+    // What is above 9 carries into its upper half.
+    let is_letter = ((spread + ONES * 6) >> 4) & ONES;
+    let digits = spread + ONES * u128::from(b'0') + is_letter * u128::from(b'a' - b'0' - 10);
+    digits.to_be_bytes()
 }
 
 /// What a request is called already, if it is called something plain. Only to be asked of requests that a trusted proxy sent.
@@ -70,13 +94,24 @@ mod tests {
     fn names_are_unlike_each_other_and_those_of_others() {
         let (one, other) = (RequestIds::new(), RequestIds::new());
         let all: HashSet<HeaderValue> = (0..10_000)
-            .flat_map(|_| [one.make(), other.make()])
+            .flat_map(|_| [one.make().value(), other.make().value()])
             .collect();
         assert_eq!(all.len(), 20_000);
         assert!(all.iter().all(|id| id.len() == 32));
         // Not only their ends differ.
         let beginnings: HashSet<&[u8]> = all.iter().map(|id| &id.as_bytes()[..8]).collect();
         assert!(beginnings.len() > 19_900, "{}", beginnings.len());
+    }
+
+    #[test]
+    fn digits_are_those_of_the_number() {
+        let mut number = 0x0123_4567_89ab_cdef_u64;
+        for _ in 0..1_000 {
+            assert_eq!(hex(number), format!("{number:016x}").as_bytes());
+            number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (number >> 29);
+        }
+        assert_eq!(&hex(0), b"0000000000000000");
+        assert_eq!(&hex(u64::MAX), b"ffffffffffffffff");
     }
 
     #[test]

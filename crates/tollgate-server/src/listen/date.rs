@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io::Write as _;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use httpdate::HttpDate;
 
@@ -12,22 +12,57 @@ const LENGTH: usize = "Sun, 06 Nov 1994 08:49:37 GMT".len();
 const LATEST: u64 = 253_402_300_799;
 
 thread_local! {
-    /// The second that was written last, and what was written.
-    static WRITTEN: Cell<(u64, [u8; LENGTH])> = const { Cell::new((u64::MAX, [0; LENGTH])) };
+    /// What was written last, and when its second is over.
+    static WRITTEN: Cell<[u8; LENGTH]> = const { Cell::new([0; LENGTH]) };
+    static UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Writes the date of now.
-pub(super) fn push(text: &mut Vec<u8>) {
+/// Writes the date of `now`.
+pub(super) fn push(now: Instant, text: &mut Vec<u8>) {
+    let until = UNTIL.try_with(Cell::get).ok().flatten();
+    let written = match until {
+        Some(until) if now < until => WRITTEN.try_with(Cell::get),
+        _ => Ok(write(now)),
+    };
+    text.extend_from_slice(&written.unwrap_or_else(|_| write(now)));
+}
+
+#[cold]
+fn write(now: Instant) -> [u8; LENGTH] {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let second = since.map_or(0, |since| since.as_secs().min(LATEST));
-    let (last, mut written) = WRITTEN
-        .try_with(Cell::get)
-        .unwrap_or((u64::MAX, [0; LENGTH]));
-    if last != second {
-        let date = HttpDate::from(UNIX_EPOCH + Duration::from_secs(second));
-        // It is as long as that.
-        let _ = write!(&mut written[..], "{date}");
-        let _ = WRITTEN.try_with(|cell| cell.set((second, written)));
+    let since = since.unwrap_or_default();
+    let second = Duration::from_secs(since.as_secs().min(LATEST));
+    let date = HttpDate::from(UNIX_EPOCH + second);
+    let mut written = [0; LENGTH];
+    // It is as long as that.
+    let _ = write!(&mut written[..], "{date}");
+    let rest = Duration::from_secs(1).saturating_sub(since.saturating_sub(second));
+    // A thread that ends has nothing to keep.
+    let _ = WRITTEN.try_with(|kept| kept.set(written));
+    let _ = UNTIL.try_with(|kept| kept.set(now.checked_add(rest)));
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_kept_for_its_second_and_no_longer() {
+        let pushed = |now| {
+            let mut text = Vec::new();
+            push(now, &mut text);
+            httpdate::parse_http_date(std::str::from_utf8(&text).unwrap()).unwrap()
+        };
+        let now = Instant::now();
+        let before = SystemTime::now();
+        let first = pushed(now);
+        assert!(first <= SystemTime::now());
+        assert!(first + Duration::from_secs(1) > before);
+        // Kept, whatever the clock says now; then it is asked again.
+        WRITTEN.set(*b"Sun, 06 Nov 1994 08:49:37 GMT");
+        UNTIL.set(Some(now + Duration::from_secs(1)));
+        assert!(pushed(now + Duration::from_millis(999)) < first);
+        assert!(pushed(now + Duration::from_secs(1)) >= first);
     }
-    text.extend_from_slice(&written);
 }

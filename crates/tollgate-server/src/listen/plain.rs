@@ -10,6 +10,7 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, EXPECT, TRAILER, TRANSFER_ENCODING, UPGRADE};
@@ -20,6 +21,7 @@ use hyper::ext::ReasonPhrase;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tollgate_tower::answer::FieldLines;
 
+use super::again::{Again, LastDenied};
 use super::arriving::Arriving;
 use super::date;
 use super::request::{Requests, WatchedBody, say_that_it_is_the_last};
@@ -61,6 +63,7 @@ where
 {
     let mut inbox = Inbox::new();
     let mut head = Vec::new();
+    let mut last_denied = LastDenied::default();
     loop {
         let left = |inbox: &Inbox, answer| Left {
             read: Bytes::copy_from_slice(inbox.read()),
@@ -78,9 +81,30 @@ where
                 Next::Broken => return None,
             }
         }
-        let Some((request, end)) = read_request(inbox.read(), config.most_head_bytes) else {
+        let mut admitted = None;
+        if watch.order() == Order::GoOn && !watch.is_stopping() {
+            head.clear();
+            match last_denied.again(inbox.read(), &mut head) {
+                Some((end, Again::Answered)) => {
+                    let underway = watch.begin_here();
+                    write_all(stream, &head, &[]).await.ok()?;
+                    last_denied.sent();
+                    drop(underway);
+                    inbox.forget(end);
+                    continue;
+                }
+                Some((_, Again::Admitted(so))) => admitted = Some(so),
+                Some((_, Again::Unknown)) | None => {}
+            }
+        }
+        let Some((mut request, end)) = read_request(inbox.read(), config.most_head_bytes) else {
             return Some(left(&inbox, None));
         };
+        let asked = inbox.read().get(..end).unwrap_or_default();
+        match admitted {
+            Some(admitted) => _ = request.extensions_mut().insert(admitted),
+            None => last_denied.passes(asked, request.extensions_mut()),
+        }
         let mut answer = {
             let mut answer = pin!(requests.call(request));
             let answer = poll_fn(|context| match answer.as_mut().poll(context) {
@@ -89,6 +113,8 @@ where
             });
             answer.await?
         };
+        let asked = inbox.read().get(..end).unwrap_or_default();
+        last_denied.note(asked, &mut answer);
         if watch.order() != Order::GoOn {
             say_that_it_is_the_last(&mut answer);
         }
@@ -224,10 +250,7 @@ fn write_head<B: Body>(answer: &Response<B>, head: &mut Vec<u8>) -> Option<u64> 
     if !has_body || answer.extensions().get::<ReasonPhrase>().is_some() {
         return None;
     }
-    let reason = status.canonical_reason()?;
-    for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
-        head.extend_from_slice(part.as_bytes());
-    }
+    push_status(status, status.canonical_reason()?, head);
     let mut digits = itoa::Buffer::new();
     let digits = digits.format(length).as_bytes();
     let (mut has_length, mut has_date) = (false, false);
@@ -245,17 +268,53 @@ fn write_head<B: Body>(answer: &Response<B>, head: &mut Vec<u8>) -> Option<u64> 
         head.extend_from_slice(lines.as_bytes());
     }
     if !has_length {
-        for part in [b"content-length: ", digits, b"\r\n"] {
-            head.extend_from_slice(part);
-        }
+        push_length(digits, head);
     }
     if !has_date {
-        head.extend_from_slice(b"date: ");
-        date::push(head);
-        head.extend_from_slice(b"\r\n");
+        push_date(Instant::now(), head);
     }
     head.extend_from_slice(b"\r\n");
     Some(length)
+}
+
+fn push_status(status: StatusCode, reason: &str, head: &mut Vec<u8>) {
+    for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
+        head.extend_from_slice(part.as_bytes());
+    }
+}
+
+fn push_length(digits: &[u8], head: &mut Vec<u8>) {
+    for part in [b"content-length: ", digits, b"\r\n"] {
+        head.extend_from_slice(part);
+    }
+}
+
+fn push_date(now: Instant, head: &mut Vec<u8>) {
+    head.extend_from_slice(b"date: ");
+    date::push(now, head);
+    head.extend_from_slice(b"\r\n");
+}
+
+/// Writes a whole answer. Its lines are those of the head that say something else than its length and the date, each with its end.
+pub(crate) fn push_answer(
+    status: StatusCode,
+    lines: &[&[u8]],
+    body: &[u8],
+    now: Instant,
+    answer: &mut Vec<u8>,
+) {
+    push_status(
+        status,
+        status.canonical_reason().unwrap_or_default(),
+        answer,
+    );
+    for line in lines {
+        answer.extend_from_slice(line);
+    }
+    push_length(itoa::Buffer::new().format(body.len()).as_bytes(), answer);
+    push_date(now, answer);
+    answer.extend_from_slice(b"\r\n");
+    answer.extend_from_slice(body);
 }
 
 /// Sends an answer. `None` if it could not be sent as a whole, so that nothing can follow it.

@@ -5,7 +5,7 @@
 //! often is in the list for sure, and how far its count may be off is said.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -41,7 +41,27 @@ struct Shard {
 }
 
 #[derive(Debug, Default)]
-struct Sketch(HashMap<u64, Entry>);
+struct Sketch(HashMap<u64, Entry, BuildHasherDefault<Hashed>>);
+
+/// For what is a keyed hash already.
+#[derive(Debug, Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
 
 #[derive(Clone, Debug)]
 struct Entry {

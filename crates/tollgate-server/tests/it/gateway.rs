@@ -40,7 +40,7 @@ pub(crate) struct Front {
     pub(crate) stop: CancellationToken,
     pub(crate) folder: TempDir,
     gateway: Gateway,
-    door: Door,
+    pub(crate) door: Door,
     registry: Registry,
 }
 

@@ -28,6 +28,7 @@ mod door;
 mod explain;
 mod figures;
 mod gateway;
+mod gateway_again;
 mod gateway_crowd;
 mod gateway_log;
 mod gateway_malformed;

@@ -24,10 +24,10 @@ pub(super) fn of_denial(denial: &Denial<'_>) -> String {
     denial.push_detail(&mut body);
     body.push_str("\",\"violated-policies\":[");
     for (i, rule) in denial.violated().enumerate() {
-        if i > 0 {
-            body.push(',');
-        }
-        push_text(rule, &mut body);
+        // Names are made of characters that need no escapes.
+        body.push_str(if i > 0 { ",\"" } else { "\"" });
+        body.push_str(rule);
+        body.push('"');
     }
     body.push(']');
     if let (Some(seconds), Some(ms)) = (denial.retry_after_seconds(), denial.retry_after_ms()) {

@@ -14,7 +14,8 @@ const USUAL: usize = 256;
 type Lines = [Option<Line>; MOST_LINES];
 
 /// What is to stand in a head, and maybe the text that comes before all of it in memory.
-pub(super) struct Sheet {
+#[derive(Debug)]
+pub(crate) struct Sheet {
     text: String,
     start: usize,
     lines: Lines,
@@ -81,6 +82,16 @@ impl Sheet {
         }
     }
 
+    /// The text that was there first.
+    pub(crate) fn before(&self) -> &[u8] {
+        self.text.as_bytes().get(..self.start).unwrap_or_default()
+    }
+
+    /// All lines, each with its end.
+    pub(crate) fn lines(&self) -> &[u8] {
+        self.text.as_bytes().get(self.start..).unwrap_or_default()
+    }
+
     pub(super) fn into_lines(self) -> FieldLines {
         FieldLines {
             text: Bytes::from(self.text),
@@ -134,7 +145,11 @@ impl FieldLines {
 
 /// Without the machinery of `write!`: a flood of denials is when this counts.
 pub(super) fn push_number(number: u64, text: &mut String) {
-    text.push_str(itoa::Buffer::new().format(number));
+    match u8::try_from(number) {
+        // What is left, and how long to wait, mostly is.
+        Ok(digit @ 0..10) => text.push(char::from(b'0' + digit)),
+        _ => text.push_str(itoa::Buffer::new().format(number)),
+    }
 }
 
 #[cfg(test)]

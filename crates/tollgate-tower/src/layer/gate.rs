@@ -10,7 +10,7 @@ use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Extensions, Method, Response, Uri};
-use tollgate::{Decision, Limiter, PathError, Request};
+use tollgate::{Decision, Limiter, Met, PathError, Request};
 
 use super::ask::Ask;
 use super::deadline;
@@ -18,6 +18,7 @@ use super::decided::{Decided, KeepDecision};
 use super::observer::Observer;
 use super::peer::{NOWHERE, PeerAddr};
 use super::place::Place;
+use super::repeat::{Admitted, Repeat, WantRepeat};
 use super::source::PolicySource;
 use crate::answer::{Answers, Denial, Dialect};
 use crate::identity::Caller;
@@ -74,7 +75,7 @@ pub(super) struct Charged {
     pub(super) decision: Decision,
 }
 
-enum Who {
+pub(super) enum Who {
     Found(Caller),
     Told(Ask),
 }
@@ -109,19 +110,22 @@ impl Gate {
     }
 
     pub(super) async fn decide(&self, parts: &Parts) -> Result<Charged, PathError> {
-        let policy = self.policies.policy();
+        let known = parts.extensions.get::<Admitted>();
+        let known = known.and_then(|admitted| admitted.by(self));
+        let policy = known.map_or_else(|| self.policies.policy(), |(policy, _)| Arc::clone(policy));
         // First, as a path that is refused needs no caller.
         let target = Target::of(policy.rules(), &head(parts))?;
         let who = self.who(&policy, parts);
         let cost = self.cost.as_ref().and_then(|cost| cost(parts));
-        let decision = {
-            let request = who.asks_for(&target, cost);
-            let met = policy.rules().meet(&request);
-            let decision = self.limiter.decide_on(&met).await;
-            if let Some(observer) = &self.observer {
-                observer.decided(&met, &decision);
+        let decision = match known {
+            Some((_, decision)) => decision.clone(),
+            None => {
+                let request = who.asks_for(&target, cost);
+                let met = policy.rules().meet(&request);
+                let decision = self.limiter.decide_on(&met).await;
+                self.tell_of(&met, &decision);
+                decision
             }
-            decision
         };
         let forward = match self.forwards_normal_paths {
             true => normal_form(&parts.uri, target.path.as_str())?,
@@ -148,7 +152,11 @@ impl Gate {
     }
 
     /// What comes of a decision, unless the request has to wait for its turn. If it goes, it has the form in which it is to go on.
-    pub(super) fn settle(&self, parts: &mut Parts, charged: Result<Charged, PathError>) -> Settled {
+    pub(super) fn settle(
+        self: &Arc<Self>,
+        parts: &mut Parts,
+        charged: Result<Charged, PathError>,
+    ) -> Settled {
         let dialect = || self.dialect_of(parts);
         let charged = match charged {
             Ok(charged) => charged,
@@ -159,10 +167,18 @@ impl Gate {
         };
         if let Some(denial) = Denial::of(&charged.decision) {
             let denial = denial.asked_with(&parts.headers);
-            let mut response = self.denied(&charged, &denial, dialect());
+            let dialect = dialect();
+            let mut response = self.denied(&charged, &denial, dialect);
             if self.keeps_decision_of(parts) {
                 let decided = Decided::new(charged.decision);
                 response.extensions_mut().insert(decided);
+            }
+            if dialect == Dialect::Http
+                && parts.extensions.get::<WantRepeat>().is_some()
+                && let Ok(target) = Target::of(charged.policy.rules(), &head(parts))
+                && let Some(repeat) = Repeat::of(self, &charged.policy, charged.who, target)
+            {
+                response.extensions_mut().insert(repeat);
             }
             return Settled::Stop(response);
         }
@@ -220,16 +236,23 @@ impl Gate {
     }
 
     fn denied(&self, charged: &Charged, denial: &Denial<'_>, dialect: Dialect) -> Response<Bytes> {
-        let answers = self.answers_of(charged);
+        let answers = self.answers_by(&charged.policy);
         match self.writes_lines {
             true => answers.denied_in_lines(denial, dialect),
             false => answers.denied(denial, dialect),
         }
     }
 
-    /// Those of the policy that decided, or else the layer's.
-    fn answers_of<'a>(&'a self, charged: &'a Charged) -> &'a Answers {
-        (charged.policy.answers()).map_or(&self.answers, |answers| answers)
+    /// Those of the policy that decides, or else the layer's.
+    pub(super) fn answers_by<'a>(&'a self, policy: &'a Policy) -> &'a Answers {
+        policy.answers().map_or(&self.answers, |answers| answers)
+    }
+
+    /// Tells whoever is to hear of decisions.
+    pub(super) fn tell_of(&self, met: &Met<'_>, decision: &Decision) {
+        if let Some(observer) = &self.observer {
+            observer.decided(met, decision);
+        }
     }
 
     fn dialect_of(&self, parts: &Parts) -> Dialect {
@@ -277,7 +300,7 @@ fn normal_form(uri: &Uri, path: &str) -> Result<Option<PathAndQuery>, PathError>
 }
 
 impl Who {
-    fn asks_for<'r>(&'r self, target: &'r Target<'_>, cost: Option<u64>) -> Request<'r> {
+    pub(super) fn asks_for<'r>(&'r self, target: &'r Target<'_>, cost: Option<u64>) -> Request<'r> {
         let caller = match self {
             Self::Found(caller) => caller.request(),
             Self::Told(ask) => ask.request(),

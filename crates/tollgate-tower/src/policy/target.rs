@@ -17,8 +17,8 @@ const LONGEST_VALUE: usize = 1_024;
 /// Method, host, path, and the headers that rules look at.
 #[derive(Clone, Debug)]
 pub(crate) struct Target<'a> {
-    pub(crate) method: &'a Method,
-    pub(crate) host: Option<&'a str>,
+    pub(crate) method: Cow<'a, Method>,
+    pub(crate) host: Option<Cow<'a, str>>,
     pub(crate) path: Path<'a>,
     attributes: Vec<(Name, Cow<'a, str>)>,
 }
@@ -31,17 +31,28 @@ impl<'a> Target<'a> {
             Some((*name, header_value(head.headers, header)?))
         });
         Ok(Self {
-            method: head.method,
-            host: host(head),
+            method: Cow::Borrowed(head.method),
+            host: host(head).map(Cow::Borrowed),
             path,
             attributes: headers.collect(),
         })
     }
 
+    /// The same, for who keeps it.
+    pub(crate) fn into_owned(self) -> Target<'static> {
+        let owned = |(name, value): (Name, Cow<'a, str>)| (name, value.into_owned().into());
+        Target {
+            method: Cow::Owned(self.method.into_owned()),
+            host: self.host.map(|host| host.into_owned().into()),
+            path: self.path.into_owned(),
+            attributes: self.attributes.into_iter().map(owned).collect(),
+        }
+    }
+
     /// The request of somebody who asks for this. What it says already comes first.
     pub(crate) fn asked_by<'r>(&'r self, caller: Request<'r>) -> Request<'r> {
         let mut request = caller.method(self.method.as_str()).path(&self.path);
-        if let Some(host) = self.host {
+        if let Some(host) = &self.host {
             request = request.host(host);
         }
         for (name, value) in &self.attributes {

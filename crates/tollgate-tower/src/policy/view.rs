@@ -40,14 +40,14 @@ impl<'a> View<'a> {
 
     /// The method.
     #[must_use]
-    pub fn method(&self) -> &'a Method {
-        self.target.method
+    pub fn method(&self) -> &Method {
+        &self.target.method
     }
 
     /// The host, as it was said.
     #[must_use]
-    pub fn host(&self) -> Option<&'a str> {
-        self.target.host
+    pub fn host(&self) -> Option<&str> {
+        self.target.host.as_deref()
     }
 
     /// The request, ready for the engine.

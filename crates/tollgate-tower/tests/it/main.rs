@@ -11,6 +11,7 @@
 //! - `middleware`: the layer in a real axum server.
 //! - `grpc`: the layer in a real tonic server.
 //! - `queue`: who waits for a turn, who cannot, and who goes away.
+//! - `repeated`: who was denied and asks the same again.
 //! - `shared_store`: the layer over a store that is shared, there or not.
 //! - `swapped`: rules and policies that change while requests come.
 
@@ -23,6 +24,7 @@ mod forged;
 mod grpc;
 mod middleware;
 mod queue;
+mod repeated;
 mod secrets;
 mod served;
 mod shared_store;

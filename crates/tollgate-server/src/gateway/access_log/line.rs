@@ -20,7 +20,7 @@ const LONGEST: usize = 1_024;
 const LEFT: u16 = 499;
 
 /// What was asked, and by whom.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in super::super) struct Asked {
     pub(in super::super) at: SystemTime,
     pub(in super::super) id: HeaderValue,

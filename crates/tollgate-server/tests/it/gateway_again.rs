@@ -1,0 +1,212 @@
+//! Callers who are denied and ask the same again on their connection: they are decided on, named, counted and logged like anybody.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tollgate::Request;
+
+use crate::gateway::{Front, Heard, PATIENCE, hear_one, heard, start, start_in};
+
+const HOURLY: &str = "rules: [{ id: address, per: [ip], limit: \"1/h burst 2\" }]";
+const SAME: &str = "GET /v1/charges?card=4242 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+async fn ask(stream: &mut TcpStream, said: &str) -> Heard {
+    stream.write_all(said.as_bytes()).await.unwrap();
+    hear_one(stream).await.unwrap()
+}
+
+/// Asks the same so often on one connection.
+async fn ask_again(stream: &mut TcpStream, times: usize) -> Vec<Heard> {
+    let mut all = Vec::new();
+    for _ in 0..times {
+        all.push(ask(stream, SAME).await);
+    }
+    all
+}
+
+fn statuses(heard: &[Heard]) -> Vec<u16> {
+    heard.iter().map(|heard| heard.status).collect()
+}
+
+/// Head and body, without what is another one each time: the name, the date, and how long to wait.
+fn said(heard: &Heard) -> String {
+    let body = String::from_utf8(heard.body.clone()).unwrap();
+    let id = heard.field("x-request-id").unwrap();
+    let date = heard.field("date").unwrap();
+    let text = format!("{}{body}", heard.head);
+    let text = text.replace(id, "ID").replace(date, "DATE");
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    let mut said = lines.join("\n").replace(|c: char| c.is_ascii_digit(), "#");
+    while said.contains("##") {
+        said = said.replace("##", "#");
+    }
+    said
+}
+
+#[tokio::test]
+async fn each_is_answered_named_counted_and_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("access.log");
+    let fields = format!("access_log: json, access_log_file: \"{}\"", file.display());
+    let front = start_in(folder, &fields, HOURLY).await;
+    let mut stream = TcpStream::connect(front.address).await.unwrap();
+    let heard = ask_again(&mut stream, 12).await;
+    assert_eq!(statuses(&heard)[..2], [200; 2]);
+    assert_eq!(statuses(&heard)[2..], [429; 10]);
+    for again in &heard[3..] {
+        assert_eq!(said(again), said(&heard[2]));
+    }
+    let ids: HashSet<&str> = (heard.iter())
+        .map(|heard| heard.field("x-request-id").unwrap())
+        .collect();
+    assert_eq!(ids.len(), 12);
+    assert_eq!(front.behind.count(), 2);
+    front
+        .until_figure("tollgate_gateway_requests_total{status=\"4xx\"}", |n| {
+            n == 10
+        })
+        .await;
+    assert_eq!(
+        front.figure("tollgate_gateway_request_duration_seconds_count"),
+        12
+    );
+    drop(stream);
+    let folder = front.end().await;
+    let text = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
+    let lines: Vec<Value> = (text.lines())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 12);
+    let mut logged = HashSet::new();
+    for (line, heard) in lines.iter().zip(&heard) {
+        assert_eq!(line["status"], heard.status, "{line}");
+        assert_eq!(
+            line["request_id"],
+            heard.field("x-request-id").unwrap(),
+            "{line}"
+        );
+        assert_eq!(line["bytes"], heard.body.len(), "{line}");
+        logged.extend(line.as_object().unwrap().keys().cloned());
+    }
+    // What is known of the first denial is known of all others.
+    for line in &lines[3..] {
+        for name in &logged {
+            let is_told = |line: &Value| line.get(name).is_some_and(|told| !told.is_null());
+            assert_eq!(is_told(line), is_told(&lines[2]), "{name}: {line}");
+        }
+        for same in ["method", "path", "client", "ip", "rule"] {
+            assert_eq!(line.get(same), lines[2].get(same), "{line}");
+        }
+    }
+}
+
+async fn reset(front: &Front) {
+    let (policy, request) = (
+        front.door.policy(),
+        Request::new().ip([127, 0, 0, 1].into()),
+    );
+    let reset = front.door.limiter().reset_by(policy.rules(), &request);
+    reset.await.unwrap();
+}
+
+#[tokio::test]
+async fn when_there_is_room_they_pass_and_are_charged_once() {
+    let front = start("", HOURLY).await;
+    let mut stream = TcpStream::connect(front.address).await.unwrap();
+    for _ in 0..3 {
+        let heard = ask_again(&mut stream, 6).await;
+        assert_eq!(statuses(&heard), [200, 200, 429, 429, 429, 429]);
+        let left: Vec<_> = (heard.iter())
+            .map(|heard| heard.field("x-ratelimit-remaining").unwrap())
+            .collect();
+        assert_eq!(left, ["1", "0", "0", "0", "0", "0"]);
+        reset(&front).await;
+    }
+    assert_eq!(front.behind.count(), 6);
+    let is_it = |uri: &http::Uri| *uri == "/v1/charges?card=4242";
+    assert!((front.behind.requests.lock().iter()).all(|(_, uri, _)| is_it(uri)));
+    drop(stream);
+    front.end().await;
+}
+
+#[tokio::test]
+async fn other_words_are_read() {
+    let rules = "identity: { trusted_proxies: [127.0.0.1], client: [\"header:X-User\", ip] }
+rules: [{ id: client, per: [client], limit: \"1/h burst 1\" }, { id: odd, match: { path: /odd }, per: [], limit: \"1/h burst 1\" }]";
+    let front = start("", rules).await;
+    let mut stream = TcpStream::connect(front.address).await.unwrap();
+    let of = |user: &str, path: &str| {
+        format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-User: {user}\r\n\r\n")
+    };
+    for (user, path, status) in [
+        ("ann", "/", 200),
+        ("ann", "/", 429),
+        ("ann", "/", 429),
+        ("ann", "/", 429),
+        ("bob", "/", 200),
+        ("ann", "/", 429),
+        ("bob", "/", 429),
+        ("bob", "/", 429),
+        ("ann", "/", 429),
+        ("eve", "/odd", 200),
+        ("dan", "/odd", 429),
+        ("dan", "/odd", 429),
+        ("dan", "/odd", 429),
+        ("dan", "/", 200),
+    ] {
+        let heard = ask(&mut stream, &of(user, path)).await;
+        assert_eq!(heard.status, status, "{user} {path}: {heard:?}");
+    }
+    drop(stream);
+    front.end().await;
+}
+
+#[tokio::test]
+async fn all_that_come_at_once_are_answered_in_their_order() {
+    let front = start("", HOURLY).await;
+    let mut stream = TcpStream::connect(front.address).await.unwrap();
+    assert_eq!(statuses(&ask_again(&mut stream, 5).await)[2..], [429; 3]);
+    let last = "GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let other = "GET /other HTTP/1.1\r\nHost: a\r\n\r\n";
+    let all = [SAME, SAME, other, SAME, SAME, SAME, last].concat();
+    stream.write_all(all.as_bytes()).await.unwrap();
+    let heard = heard(&mut stream).await;
+    assert_eq!(statuses(&heard), [429; 7]);
+    // In pieces, too.
+    let mut stream = TcpStream::connect(front.address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    for nth in 1..5 {
+        let (one, other) = SAME.split_at(nth * 7);
+        stream.write_all(one.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert_eq!(ask(&mut stream, other).await.status, 429);
+    }
+    drop(stream);
+    front.end().await;
+}
+
+#[tokio::test]
+async fn new_rules_hold_for_them_at_once() {
+    let front = start("", HOURLY).await;
+    let mut stream = TcpStream::connect(front.address).await.unwrap();
+    assert_eq!(statuses(&ask_again(&mut stream, 6).await)[2..], [429; 4]);
+    let generation = front.door.policy().generation();
+    let file = front.folder.path().join("tollgate.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("burst 2", "burst 4")).unwrap();
+    front.door.live().look_again();
+    let patience = Instant::now() + PATIENCE;
+    while front.door.policy().generation() == generation {
+        assert!(Instant::now() < patience, "the file is never read");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let heard = ask_again(&mut stream, 5).await;
+    assert_eq!(statuses(&heard), [200, 200, 429, 429, 429]);
+    assert_eq!(heard[4].field("x-ratelimit-limit"), Some("4"));
+    drop(stream);
+    front.end().await;
+}
