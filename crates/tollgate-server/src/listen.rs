@@ -19,6 +19,7 @@ mod preface;
 mod refused;
 mod replayed;
 mod request;
+mod spare;
 mod stream;
 pub mod tls;
 mod watch;

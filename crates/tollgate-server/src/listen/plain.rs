@@ -23,10 +23,10 @@ use tollgate_tower::answer::FieldLines;
 
 use super::again::{Again, LastDenied};
 use super::arriving::Arriving;
-use super::date;
 use super::request::{Requests, WatchedBody, say_that_it_is_the_last};
 use super::watch::{Order, Watch};
 use super::{ListenConfig, Served};
+use super::{date, spare};
 use crate::http1::push_field;
 
 /// So much is read at once.
@@ -61,8 +61,7 @@ where
     S: Served<B>,
     B: Body<Data = Bytes>,
 {
-    let mut inbox = Inbox::new();
-    let mut head = Vec::new();
+    let mut inbox = Inbox::default();
     let mut last_denied = LastDenied::default();
     loop {
         let left = |inbox: &Inbox, answer| Left {
@@ -83,11 +82,12 @@ where
         }
         let mut admitted = None;
         if watch.order() == Order::GoOn && !watch.is_stopping() {
-            head.clear();
-            match last_denied.again(inbox.read(), &mut head) {
+            let mut answer = spare::text();
+            match last_denied.again(inbox.read(), &mut answer) {
                 Some((end, Again::Answered)) => {
                     let underway = watch.begin_here();
-                    write_all(stream, &head, &[]).await.ok()?;
+                    write_all(stream, &answer, &[]).await.ok()?;
+                    spare::give_text(answer);
                     last_denied.sent();
                     drop(underway);
                     inbox.forget(end);
@@ -96,6 +96,7 @@ where
                 Some((_, Again::Admitted(so))) => admitted = Some(so),
                 Some((_, Again::Unknown)) | None => {}
             }
+            spare::give_text(answer);
         }
         let Some((mut request, end)) = read_request(inbox.read(), config.most_head_bytes) else {
             return Some(left(&inbox, None));
@@ -118,12 +119,13 @@ where
         if watch.order() != Order::GoOn {
             say_that_it_is_the_last(&mut answer);
         }
-        head.clear();
+        let mut head = spare::text();
         let Some(length) = write_head(&answer, &mut head) else {
             return Some(left(&inbox, Some(answer)));
         };
         let body = pin!(answer.into_body());
         send(stream, &mut head, body, length, &mut inbox, end).await?;
+        spare::give_text(head);
         inbox.forget(end);
     }
 }
@@ -141,46 +143,61 @@ async fn next_head<T>(stream: &mut T, inbox: &mut Inbox, watch: &Watch) -> Next
 where
     T: AsyncRead + Unpin,
 {
-    poll_fn(|context| match inbox.poll_read(stream, context) {
-        Poll::Ready(Ok(0)) => Poll::Ready(Next::Ended),
-        Poll::Ready(Ok(_)) => Poll::Ready(Next::Read),
-        Poll::Ready(Err(_)) => Poll::Ready(Next::Broken),
-        Poll::Pending if watch.order() != Order::GoOn => Poll::Ready(Next::Told),
-        Poll::Pending => Poll::Pending,
+    poll_fn(|context| {
+        let polled = inbox.poll_read(stream, context);
+        if polled.is_pending() {
+            inbox.lend_room();
+        }
+        match polled {
+            Poll::Ready(Ok(0)) => Poll::Ready(Next::Ended),
+            Poll::Ready(Ok(_)) => Poll::Ready(Next::Read),
+            Poll::Ready(Err(_)) => Poll::Ready(Next::Broken),
+            Poll::Pending if watch.order() != Order::GoOn => Poll::Ready(Next::Told),
+            Poll::Pending => Poll::Pending,
+        }
     })
     .await
 }
 
-/// What was read and not answered.
+/// What was read and not answered. It has no room of its own while there is nothing.
+#[derive(Default)]
 struct Inbox {
-    room: Box<[u8]>,
+    room: Option<Box<[u8]>>,
     filled: usize,
 }
 
 impl Inbox {
-    fn new() -> Self {
-        Self {
-            room: vec![0; ROOM].into(),
-            filled: 0,
-        }
-    }
-
     fn read(&self) -> &[u8] {
-        self.room.get(..self.filled).unwrap_or_default()
+        let room = self.room.as_deref().unwrap_or_default();
+        room.get(..self.filled).unwrap_or_default()
     }
 
     /// Forgets so much of the beginning.
     fn forget(&mut self, count: usize) {
         let rest = count.min(self.filled)..self.filled;
         self.filled = rest.len();
-        self.room.copy_within(rest, 0);
+        if let Some(room) = &mut self.room
+            && !rest.is_empty()
+        {
+            room.copy_within(rest, 0);
+        }
+    }
+
+    /// Others may use the room while nothing is in it.
+    fn lend_room(&mut self) {
+        if self.filled == 0
+            && let Some(room) = self.room.take()
+        {
+            spare::give_room(room);
+        }
     }
 
     fn poll_read<T>(&mut self, stream: &mut T, context: &mut Context<'_>) -> Poll<io::Result<usize>>
     where
         T: AsyncRead + Unpin,
     {
-        let room = self.room.get_mut(self.filled..).unwrap_or_default();
+        let room = self.room.get_or_insert_with(|| spare::room(ROOM));
+        let room = room.get_mut(self.filled..).unwrap_or_default();
         let mut read = ReadBuf::new(room);
         ready!(Pin::new(stream).poll_read(context, &mut read))?;
         let count = read.filled().len();
@@ -193,7 +210,7 @@ impl Inbox {
     where
         T: AsyncRead + Unpin,
     {
-        if self.filled > end || self.filled == self.room.len() {
+        if self.filled > end || self.filled == ROOM {
             return Poll::Pending;
         }
         match ready!(self.poll_read(stream, context)) {
