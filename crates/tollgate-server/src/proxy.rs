@@ -1,6 +1,6 @@
 //! The reverse proxy behind the limiter: a service that sends requests on to the servers of their path, and their responses back.
 //!
-//! A request walks through `head` (what is for this hop alone stays here), `group` (which server), `forward` (over which connection,
+//! A request walks through `head` (what is for this hop alone stays here, and what the server is `told`), `group` (which server), `forward` (over which connection,
 //! and what may be sent again), `link` (a connection of HTTP/1.1: `plain`, or else `by_hyper`) or hyper's HTTP/2, and its response through `body`. Beside them:
 //! `pool` (idle connections), `connect`, `health` and `checks` (how servers do), `tunnel` (WebSocket), `metrics`.
 //!
@@ -17,6 +17,7 @@ mod head;
 mod health;
 mod link;
 mod metrics;
+mod outgoing;
 mod patience;
 mod plain;
 mod pool;
@@ -24,6 +25,7 @@ mod seen;
 mod server;
 mod stream;
 pub(crate) mod tls;
+mod told;
 mod tunnel;
 mod upload;
 
@@ -53,6 +55,7 @@ use failure::Failure;
 use forward::Answer;
 use group::Group;
 use head::Asker;
+use outgoing::Outgoing;
 use pool::Pool;
 use tunnel::Tunnels;
 use upload::Upload;
@@ -229,26 +232,27 @@ where
     fn call(&mut self, request: Request<B>) -> ProxyFuture {
         let worker = Arc::clone(&self.worker);
         // On its way it is handed on many times, and is the same for all.
-        let request = Box::new(request.map(Upload::of));
+        let request = Box::new(Outgoing::new(request.map(Upload::of)));
         Box::pin(async move { Ok(worker.serve(request).await) })
     }
 }
 
 impl Worker {
-    async fn serve(&self, mut request: Box<Request<Upload>>) -> Response<ProxyBody> {
+    async fn serve(&self, mut request: Box<Outgoing>) -> Response<ProxyBody> {
         let now = Instant::now();
-        let dialect = Dialect::of(request.method(), request.headers());
-        if *request.method() == Method::CONNECT {
+        let asked = request.request();
+        let dialect = Dialect::of(asked.method(), asked.headers());
+        if *asked.method() == Method::CONNECT {
             return Failure::Connect.answer(dialect).map(ProxyBody::whole);
         }
-        let Some(route) = self.route(request.uri().path()) else {
+        let Some(route) = self.route(asked.uri().path()) else {
             return Failure::NoUpstream.answer(dialect).map(ProxyBody::whole);
         };
         let mut extensions = std::mem::take(request.extensions_mut());
         let peer = extensions.get().map(|PeerAddr(peer)| peer.ip());
-        let is_websocket = head::forward(&mut request, self.asker(peer, &route.group));
+        let is_websocket = request.forward(&self.asker(peer, &route.group));
         let front = extensions.remove::<OnUpgrade>().filter(|_| is_websocket);
-        let progress = request.body().progress();
+        let progress = request.request().body().progress();
         let answer = forward::forward(route, request, now).await;
         let is_sending = progress.is_some_and(|progress| !progress.has_ended());
         let answered = match answer {
@@ -287,11 +291,11 @@ impl Worker {
         })
     }
 
-    fn asker(&self, peer: Option<IpAddr>, group: &Group) -> Asker {
+    fn asker(&self, peer: Option<IpAddr>, group: &Group) -> Asker<'_> {
         let settings = &self.shared.settings;
         Asker {
             peer,
-            is_trusted: peer.is_some_and(|peer| (settings.trusts)(peer)),
+            trusts: &*settings.trusts,
             is_tls: settings.is_tls,
             may_upgrade: group.upstream.protocol == Protocol::Http1,
         }
@@ -361,7 +365,7 @@ mod tests {
     fn a_request_under_way_is_small() {
         let metrics = ProxyMetrics::new(&mut prometheus_client::registry::Registry::default());
         let proxy = Proxy::new(&[], ProxySettings::default(), &metrics).unwrap();
-        let request = Box::new(Request::new(Upload::Nothing));
+        let request = Box::new(Outgoing::new(Request::new(Upload::Nothing)));
         let under_way = size_of_val(&proxy.worker.serve(request));
         assert!(under_way <= 600, "{under_way} bytes");
     }

@@ -17,6 +17,7 @@ use tokio::task::unconstrained;
 
 use super::forward::repeatable;
 use super::link::{Lost, Silence, poll_patience};
+use super::outgoing::Outgoing;
 use super::patience::Patience;
 use super::stream::{Heard, Stream};
 use super::upload::Upload;
@@ -83,7 +84,7 @@ impl ByHyper {
         let response = response.await;
         response.map_err(|silence| {
             let mut lost = silence.lost(progress.as_deref(), self.heard.anything());
-            lost.request = lost.request.or(copy.map(Box::new));
+            lost.request = (lost.request).or(copy.map(Outgoing::new).map(Box::new));
             lost.was_sent |= was_sent;
             lost
         })

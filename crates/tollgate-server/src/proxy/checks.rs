@@ -10,6 +10,7 @@ use super::connect::{Connected, connect};
 use super::forward::send_http2;
 use super::group::Group;
 use super::head;
+use super::outgoing::Outgoing;
 use super::server::Server;
 use super::upload::Upload;
 use crate::config::HealthCheck;
@@ -59,7 +60,10 @@ async fn ask(group: &Group, server: &Server, check: &HealthCheck) -> Result<(), 
     let within = Some(check.timeout);
     let connected = connect(server, &group.metrics.connections).await;
     let response = match connected.map_err(|error| error.to_string())? {
-        Connected::One(mut link) => link.send(Box::new(request), within, Instant::now()).await,
+        Connected::One(mut link) => {
+            link.send(Box::new(Outgoing::new(request)), within, Instant::now())
+                .await
+        }
         Connected::Two(sender) => send_http2(sender, server, request, within).await,
     };
     let status = match response {

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::header::HOST;
 use http::{Method, Request, Response};
 use hyper::client::conn::http2;
 use tokio::time::Instant;
@@ -28,6 +27,7 @@ use super::failure::Failure;
 use super::group::Group;
 use super::head;
 use super::link::{Link, Lost, Received, Silence, poll_patience};
+use super::outgoing::Outgoing;
 use super::patience::Patience;
 use super::pool::Pool;
 use super::server::{Place, Server};
@@ -46,13 +46,12 @@ pub(super) struct Answer {
 /// Asks one server after the other, as far as that is allowed.
 pub(super) async fn forward(
     route: &Route,
-    mut request: Box<Request<Upload>>,
+    mut request: Box<Outgoing>,
     mut now: Instant,
 ) -> Result<Answer, Failure> {
     let group = &*route.group;
     let (mut tried, mut retries) = (0, group.upstream.retries);
-    let sees_itself =
-        group.upstream.host == HostField::Upstream || !request.headers().contains_key(HOST);
+    let sees_itself = group.upstream.host == HostField::Upstream || !request.has_callers_host();
     loop {
         let nth = group.choose(tried).ok_or(Failure::NoneHealthy)?;
         let pool = route.pools.get(nth).ok_or(Failure::NoneHealthy)?;
@@ -68,7 +67,7 @@ pub(super) async fn forward(
             }
         };
         if sees_itself {
-            head::set_host(&mut request, &server.authority);
+            request.set_host(&server.authority);
         }
         let mut lost = match ask(group, pool, request, now).await {
             Ok((response, link)) => {
@@ -105,7 +104,7 @@ type Asked = Result<(Response<Received>, Option<Box<Link>>), Lost>;
 async fn ask(
     group: &Group,
     pool: &Arc<Pool>,
-    mut request: Box<Request<Upload>>,
+    mut request: Box<Outgoing>,
     mut now: Instant,
 ) -> Asked {
     let within = group.upstream.response_timeout;
@@ -113,14 +112,21 @@ async fn ask(
         && let Some(sender) = pool.shared()
     {
         // Large, and not the usual.
-        match Box::pin(send_http2(sender, &pool.server, *request, within)).await {
+        match Box::pin(send_http2(
+            sender,
+            &pool.server,
+            request.into_request(),
+            within,
+        ))
+        .await
+        {
             Ok(response) => return Ok((response, None)),
             Err(lost) => request = again(lost, group)?,
         }
         now = Instant::now();
     }
     while let Some(mut link) = pool.take(now) {
-        head::for_http1(&mut request);
+        request.for_http1();
         match link.send(request, within, now).await {
             Ok(response) => return Ok((response, Some(link))),
             Err(lost) => {
@@ -136,11 +142,7 @@ async fn ask(
     Box::pin(ask_anew(pool, request, within)).await
 }
 
-async fn ask_anew(
-    pool: &Arc<Pool>,
-    mut request: Box<Request<Upload>>,
-    within: Option<Duration>,
-) -> Asked {
+async fn ask_anew(pool: &Arc<Pool>, mut request: Box<Outgoing>, within: Option<Duration>) -> Asked {
     match pool.connect().await {
         Ok(Connected::One(mut link)) => {
             // One that speaks or ends before it is asked has heard nothing; another server may be asked.
@@ -153,12 +155,12 @@ async fn ask_anew(
                     heard: false,
                 });
             }
-            head::for_http1(&mut request);
+            request.for_http1();
             let response = link.send(request, within, Instant::now()).await?;
             Ok((response, Some(link)))
         }
         Ok(Connected::Two(sender)) => {
-            let response = send_http2(sender, &pool.server, *request, within).await?;
+            let response = send_http2(sender, &pool.server, request.into_request(), within).await?;
             Ok((response, None))
         }
         Err(error) => Err(Lost {
@@ -172,10 +174,10 @@ async fn ask_anew(
 }
 
 /// What is sent again after a connection that was used before has ended.
-fn again(mut lost: Lost, group: &Group) -> Result<Box<Request<Upload>>, Lost> {
+fn again(mut lost: Lost, group: &Group) -> Result<Box<Outgoing>, Lost> {
     let was_unheard = lost.failure == Failure::Closed && !lost.heard;
     let may_go =
-        |request: &Request<Upload>| !lost.was_sent || was_unheard && is_repeatable(request);
+        |request: &Outgoing| !lost.was_sent || was_unheard && is_repeatable(request.request());
     match lost.request.take_if(|request| may_go(request)) {
         Some(request) => {
             group.metrics.retries.inc();
@@ -228,8 +230,8 @@ pub(super) async fn send_http2(
     let response = response.await.map_err(|silence| {
         let mut lost = silence.lost(progress.as_deref(), false);
         match &mut lost.request {
-            Some(unsent) => head::from_http2(unsent),
-            None => lost.request = copy.map(Box::new),
+            Some(unsent) => unsent.leaves_http2(),
+            None => lost.request = copy.map(Outgoing::new).map(Box::new),
         }
         lost
     });

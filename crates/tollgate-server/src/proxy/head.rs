@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
@@ -13,16 +13,16 @@ use http_body::Body as _;
 
 use super::seen::Seen;
 use super::server::Server;
+use super::told::{Told, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use super::upload::Upload;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// What other proxies say of a caller. From a stranger it is only a claim, and the server would take it for ours.
-const CLAIMS: [HeaderName; 4] = [
+const CLAIMS: [HeaderName; 6] = [
     FORWARDED,
+    X_FORWARDED_HOST,
+    X_FORWARDED_PROTO,
     HeaderName::from_static("x-forwarded-port"),
     HeaderName::from_static("x-forwarded-prefix"),
     HeaderName::from_static("x-real-ip"),
@@ -32,24 +32,37 @@ const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 
 /// Who asks, and how.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asker {
+pub(super) struct Asker<'a> {
     /// The other end of the connection.
     pub(super) peer: Option<IpAddr>,
-    /// Whether that is a proxy whose word counts.
-    pub(super) is_trusted: bool,
+    /// Whether a peer is a proxy whose word counts.
+    pub(super) trusts: &'a dyn Fn(IpAddr) -> bool,
     /// Whether it asked over TLS.
     pub(super) is_tls: bool,
     /// Whether it could have a WebSocket with the server.
     pub(super) may_upgrade: bool,
 }
 
-/// Makes the head of a request one that can be sent to a server in HTTP/1.1. Whether it asks for a WebSocket: no other upgrade is
-/// passed on, as what comes after would go by whoever decides about requests.
-pub(super) fn forward<B>(request: &mut Request<B>, asker: Asker) -> bool {
-    let (host, is_said) = host(request);
+impl Asker<'_> {
+    fn is_trusted(&self) -> bool {
+        self.peer.is_some_and(|peer| (self.trusts)(peer))
+    }
+}
+
+/// What there is to know of a request that can be sent.
+pub(super) struct Forwarded {
+    /// Whether it asks for a WebSocket.
+    pub(super) is_websocket: bool,
+    pub(super) has_host: bool,
+    /// What the server is to hear as well.
+    pub(super) told: Told,
+}
+
+/// Makes the head of a request one that can be sent to a server in HTTP/1.1. No other upgrade than to a WebSocket is passed on, as what comes after would go by
+/// whoever decides about requests.
+pub(super) fn forward<B>(request: &mut Request<B>, asker: &Asker<'_>) -> Forwarded {
+    let (seen, host, is_said) = look(request);
     let version = request.version();
-    let seen = Seen::in_all(request.headers());
     let is_websocket = asker.may_upgrade && seen.has(Seen::UPGRADE) && asks_for_websocket(request);
     let headers = request.headers_mut();
     let wants_trailers = seen.has(Seen::TE) && te_has_trailers(headers);
@@ -67,28 +80,39 @@ pub(super) fn forward<B>(request: &mut Request<B>, asker: Asker) -> bool {
     if version == Version::HTTP_2 {
         join_cookies(headers);
     }
-    tell_of(headers, seen, asker, host.as_ref(), version);
+    let told = tell_of(headers, seen, asker, host.as_ref(), version);
+    let has_host = host.is_some();
     match host {
         Some(_) if is_said => {}
         // One of them, whatever came: the rules have seen no other.
         Some(host) => {
             headers.insert(HOST, host);
         }
-        None => {
+        None if seen.has(Seen::HOST) => {
             headers.remove(HOST);
         }
+        None => {}
     }
     *request.version_mut() = Version::HTTP_11;
-    is_websocket
+    Forwarded {
+        is_websocket,
+        has_host,
+        told,
+    }
 }
 
-/// The host that is asked for, as the rules see it: the target's own comes first. The target loses it. Whether its field says just that.
-fn host<B>(request: &mut Request<B>) -> (Option<HeaderValue>, bool) {
+/// Which fields need care, and the host that is asked for, as the rules see it: the target's own comes first. The target loses it. Whether the host's field says
+/// just that.
+fn look<B>(request: &mut Request<B>) -> (Seen, Option<HeaderValue>, bool) {
+    let mut hosts = 0;
+    let mut first = None;
+    // In one walk, as to ask for it would be to hash its name.
+    let seen = Seen::in_each(request.headers(), |host| {
+        hosts += 1;
+        first = first.or(Some(host));
+    });
     if request.uri().authority().is_none() {
-        let mut lines = request.headers().get_all(HOST).iter();
-        let first = lines.next().cloned();
-        let is_said = first.is_some() && lines.next().is_none();
-        return (first, is_said);
+        return (seen, first.cloned(), hosts == 1);
     }
     let uri = std::mem::take(request.uri_mut()).into_parts();
     let path = (uri.path_and_query).unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -97,7 +121,7 @@ fn host<B>(request: &mut Request<B>) -> (Option<HeaderValue>, bool) {
     let text = uri.authority.as_ref().map(Authority::as_str);
     let text = text.map(|text| text.rsplit_once('@').map_or(text, |(_, host)| host));
     let host = text.and_then(|text| HeaderValue::from_str(text).ok());
-    (host, false)
+    (seen, host, false)
 }
 
 fn asks_for_websocket<B>(request: &Request<B>) -> bool {
@@ -185,64 +209,38 @@ fn join_cookies(headers: &mut HeaderMap) {
 fn tell_of(
     headers: &mut HeaderMap,
     seen: Seen,
-    asker: Asker,
+    asker: &Asker<'_>,
     host: Option<&HeaderValue>,
     version: Version,
-) {
-    if let Some(peer) = asker.peer {
-        let mut chain = Vec::with_capacity(48);
-        if seen.has(Seen::FORWARDED_FOR) {
-            for line in headers.get_all(X_FORWARDED_FOR) {
-                chain.extend_from_slice(line.as_bytes());
-                chain.extend_from_slice(b", ");
-            }
-        }
-        push_address(peer.to_canonical(), &mut chain);
-        if let Ok(chain) = HeaderValue::try_from(chain) {
-            headers.insert(X_FORWARDED_FOR, chain);
-        }
-    }
-    if !asker.is_trusted && seen.has(Seen::CLAIM) {
-        for claim in CLAIMS {
-            headers.remove(claim);
-        }
-    }
-    if !asker.is_trusted || !headers.contains_key(X_FORWARDED_PROTO) {
-        let scheme = if asker.is_tls { "https" } else { "http" };
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
-    }
-    match host {
-        Some(host) if !asker.is_trusted || !headers.contains_key(X_FORWARDED_HOST) => {
-            headers.insert(X_FORWARDED_HOST, host.clone());
-        }
-        None if !asker.is_trusted => {
-            headers.remove(X_FORWARDED_HOST);
-        }
-        _ => {}
-    }
-    let via = match version {
-        Version::HTTP_10 => "1.0 tollgate",
-        Version::HTTP_2 => "2.0 tollgate",
-        _ => "1.1 tollgate",
+) -> Told {
+    let scheme = if asker.is_tls { "https" } else { "http" };
+    let mut told = Told {
+        peer: asker.peer,
+        before_peer: Vec::new(),
+        scheme: Some(scheme),
+        host: host.cloned(),
+        version,
     };
-    headers.append(VIA, HeaderValue::from_static(via));
-}
-
-/// By hand for the usual ones, as this is done for every request.
-fn push_address(address: IpAddr, text: &mut Vec<u8>) {
-    match address {
-        IpAddr::V4(v4) => {
-            let mut digits = itoa::Buffer::new();
-            for (nth, octet) in v4.octets().into_iter().enumerate() {
-                if nth > 0 {
-                    text.push(b'.');
-                }
-                text.extend_from_slice(digits.format(octet).as_bytes());
+    if seen.has(Seen::FORWARDED_FOR) && asker.peer.is_some() {
+        for line in headers.get_all(X_FORWARDED_FOR) {
+            told.before_peer.extend_from_slice(line.as_bytes());
+            told.before_peer.extend_from_slice(b", ");
+        }
+        headers.remove(X_FORWARDED_FOR);
+    }
+    // Mostly nobody says anything, and then it does not matter who is trusted.
+    if seen.has(Seen::CLAIM | Seen::FORWARDED_HOST_OR_PROTO) {
+        if asker.is_trusted() {
+            let is_said = |name| headers.contains_key(name);
+            told.scheme.take_if(|_| is_said(X_FORWARDED_PROTO));
+            told.host.take_if(|_| is_said(X_FORWARDED_HOST));
+        } else {
+            for claim in CLAIMS {
+                headers.remove(claim);
             }
         }
-        // Into a vector, which takes everything.
-        IpAddr::V6(_) => drop(std::io::Write::write_fmt(text, format_args!("{address}"))),
     }
+    told
 }
 
 pub(super) fn set_host(request: &mut Request<Upload>, host: &HeaderValue) {

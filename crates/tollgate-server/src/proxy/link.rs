@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::by_hyper::ByHyper;
 use super::failure::Failure;
+use super::outgoing::Outgoing;
 use super::patience::Patience;
 use super::plain::{Answered, Plain};
 use super::stream::Stream;
@@ -60,7 +61,7 @@ pub(super) struct Lost {
     /// For the log.
     pub(super) error: String,
     /// The request, if it is still there.
-    pub(super) request: Option<Box<Request<Upload>>>,
+    pub(super) request: Option<Box<Outgoing>>,
     /// Whether anything of it was sent.
     pub(super) was_sent: bool,
     /// Whether the server said anything.
@@ -79,7 +80,7 @@ impl Lost {
     }
 
     /// A connection that ended before a response had come.
-    fn closed(request: Box<Request<Upload>>, error: &io::Error) -> Self {
+    fn closed(request: Box<Outgoing>, error: &io::Error) -> Self {
         Self {
             failure: Failure::Closed,
             error: error.to_string(),
@@ -94,7 +95,7 @@ impl Lost {
         progress: Option<&Progress>,
         heard: bool,
     ) -> Self {
-        let request = error.take_message().map(Box::new);
+        let request = error.take_message().map(Outgoing::new).map(Box::new);
         let error = error.into_error();
         let failure = match progress.and_then(Progress::failure) {
             Some(failure) => failure,
@@ -127,7 +128,7 @@ impl Link {
     /// Sends a request and waits for the head of its response, for so long after the last part of the request.
     pub(super) async fn send(
         &mut self,
-        request: Box<Request<Upload>>,
+        request: Box<Outgoing>,
         within: Option<Duration>,
         now: Instant,
     ) -> Result<Response<Received>, Lost> {
@@ -152,7 +153,7 @@ impl Link {
             }
         }
         // Large, and not the usual.
-        Box::pin(self.send_by_hyper(*request, within, read)).await
+        Box::pin(self.send_by_hyper(request.into_request(), within, read)).await
     }
 
     /// Has hyper send a request, or hear what was read already in answer to it.

@@ -13,13 +13,13 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use httparse::{ParserConfig, Status};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::task::unconstrained;
 
+use super::outgoing::Outgoing;
 use super::stream::Stream;
-use super::upload::Upload;
 use crate::http1::push_field;
 
 /// So much is read at once. Longer responses are not plain.
@@ -61,7 +61,7 @@ impl Plain {
     }
 
     /// Makes a request the next one to be sent, if it is plain.
-    pub(super) fn takes(&mut self, request: &Request<Upload>) -> bool {
+    pub(super) fn takes(&mut self, request: &Outgoing) -> bool {
         self.head.clear();
         self.written = 0;
         write_head(request, &mut self.head).is_some()
@@ -102,7 +102,8 @@ impl Plain {
 }
 
 /// The head of a request that has no body and wants nothing special; `None` for any other.
-fn write_head(request: &Request<Upload>, head: &mut Vec<u8>) -> Option<()> {
+fn write_head(outgoing: &Outgoing, head: &mut Vec<u8>) -> Option<()> {
+    let request = outgoing.request();
     let is_plain = request.body().is_nothing()
         && !matches!(*request.method(), Method::HEAD | Method::CONNECT)
         && request.uri().authority().is_none();
@@ -121,6 +122,9 @@ fn write_head(request: &Request<Upload>, head: &mut Vec<u8>) -> Option<()> {
             _ => {}
         }
         push_field(name, value, head);
+    }
+    if let Some(told) = outgoing.told() {
+        told.write(head);
     }
     head.extend_from_slice(b"\r\n");
     Some(())
@@ -175,9 +179,12 @@ fn decimal(digits: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use http::Request;
     use prometheus_client::metrics::gauge::Gauge;
     use tokio::io::AsyncWriteExt as _;
 
+    use super::super::head::Asker;
+    use super::super::upload::Upload;
     use super::*;
 
     fn response(text: &'static str) -> Option<Response<Bytes>> {
@@ -237,7 +244,8 @@ mod tests {
             request = request.header(*name, *value);
         }
         let mut head = Vec::new();
-        write_head(&request.body(Upload::Nothing).unwrap(), &mut head)?;
+        let request = Outgoing::new(request.body(Upload::Nothing).unwrap());
+        write_head(&request, &mut head)?;
         Some(String::from_utf8(head).unwrap())
     }
 
@@ -267,6 +275,126 @@ mod tests {
                 None,
                 "{method} {target} {field:?}"
             );
+        }
+    }
+
+    /// What a server reads of a request that came with these fields, sorted: written here, and with everything among the fields for hyper.
+    fn forwarded(is_trusted: bool, fields: &[(&str, &[u8])]) -> [Vec<String>; 2] {
+        [false, true].map(|for_hyper| {
+            let mut request = Request::builder().uri("/a");
+            for (name, value) in fields {
+                request = request.header(*name, *value);
+            }
+            let mut request = Outgoing::new(request.body(Upload::Nothing).unwrap());
+            let asker = Asker {
+                peer: Some([192, 0, 2, 7].into()),
+                trusts: &|_| is_trusted,
+                is_tls: false,
+                may_upgrade: true,
+            };
+            assert!(!request.forward(&asker));
+            if for_hyper {
+                request = Outgoing::new(request.into_request());
+            }
+            let mut head = Vec::new();
+            write_head(&request, &mut head).unwrap();
+            let head = head.escape_ascii().to_string();
+            let head = head.strip_suffix("\\r\\n\\r\\n").unwrap();
+            let lines = head.split("\\r\\n").skip(1);
+            let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+            lines.sort();
+            lines
+        })
+    }
+
+    #[test]
+    fn a_server_is_told_the_same_with_and_without_hyper() {
+        let ours = |host: &str, chain: &str| {
+            [
+                format!("host: {host}"),
+                "via: 1.1 tollgate".into(),
+                format!("x-forwarded-for: {chain}192.0.2.7"),
+                format!("x-forwarded-host: {host}"),
+                "x-forwarded-proto: http".into(),
+            ]
+        };
+        let of_stranger: [&[(&str, &[u8])]; 4] = [
+            &[("host", b"h")],
+            &[
+                ("Host", b"h"),
+                ("X-Forwarded-Proto", b"gopher"),
+                ("X-FORWARDED-HOST", b"evil"),
+                ("x-forwarded-host", b"evil"),
+                ("forwarded", b"for=evil"),
+                ("x-forwarded-port", b"1"),
+                ("x-forwarded-prefix", b"/evil"),
+                ("x-real-ip", b"198.51.100.9"),
+            ],
+            // What `Connection` names is dropped, and said by us all the same.
+            &[
+                ("host", b"h"),
+                (
+                    "connection",
+                    b"host, x-forwarded-for, X-Forwarded-Host, via, x-a",
+                ),
+                ("x-forwarded-for", b"198.51.100.9"),
+                ("x-forwarded-host", b"evil"),
+                ("via", b"1.0 other"),
+                ("x-a", b"1"),
+            ],
+            &[
+                ("host", b"h"),
+                ("te", b"gzip"),
+                ("proxy-authorization", b"a"),
+                ("keep-alive", b"1"),
+            ],
+        ];
+        for fields in of_stranger {
+            for lines in forwarded(false, fields) {
+                assert_eq!(lines, ours("h", ""), "{fields:?}");
+            }
+        }
+        let said: &[(&str, &[u8])] = &[
+            ("host", b"h"),
+            ("x-forwarded-for", b"198.51.100.1"),
+            ("x-forwarded-for", b"caf\xe9"),
+            ("via", b"1.0 other"),
+        ];
+        let mut expected = ours("h", "198.51.100.1, caf\\xe9, ").to_vec();
+        expected.insert(1, "via: 1.0 other".into());
+        for is_trusted in [false, true] {
+            for lines in forwarded(is_trusted, said) {
+                assert_eq!(lines, expected);
+            }
+        }
+        let said: &[(&str, &[u8])] = &[
+            ("host", b"h"),
+            ("x-forwarded-proto", b"https"),
+            ("x-forwarded-host", b"front"),
+            ("x-real-ip", b"198.51.100.9"),
+        ];
+        for lines in forwarded(true, said) {
+            let expected = [
+                "host: h",
+                "via: 1.1 tollgate",
+                "x-forwarded-for: 192.0.2.7",
+                "x-forwarded-host: front",
+                "x-forwarded-proto: https",
+                "x-real-ip: 198.51.100.9",
+            ];
+            assert_eq!(lines, expected);
+        }
+        // Without a host, and with several: the first is what the rules have seen.
+        for lines in forwarded(false, &[("x-forwarded-host", b"evil")]) {
+            let expected = [
+                "via: 1.1 tollgate",
+                "x-forwarded-for: 192.0.2.7",
+                "x-forwarded-proto: http",
+            ];
+            assert_eq!(lines, expected);
+        }
+        for lines in forwarded(false, &[("host", b"h"), ("host", b"other")]) {
+            assert_eq!(lines, ours("h", ""));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which fields of a head need care.
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Which of the fields are there that are not passed on as they are: found in one walk, as most heads have none or one of them, and
 /// to ask for each would be to hash each name.
@@ -18,9 +18,27 @@ impl Seen {
     /// What other proxies say of a caller, but for `X-Forwarded-For`, `-Host` and `-Proto`.
     pub(super) const CLAIM: u16 = 1 << 6;
     pub(super) const FORWARDED_FOR: u16 = 1 << 7;
+    pub(super) const FORWARDED_HOST_OR_PROTO: u16 = 1 << 8;
+    pub(super) const HOST: u16 = 1 << 9;
 
     pub(super) fn in_all(headers: &HeaderMap) -> Self {
         Self(headers.keys().fold(0, |seen, name| seen | Self::of(name)))
+    }
+
+    /// The same, and each value of the host on the way.
+    pub(super) fn in_each<'a>(
+        headers: &'a HeaderMap,
+        mut host: impl FnMut(&'a HeaderValue),
+    ) -> Self {
+        let mut all = 0;
+        for (name, value) in headers {
+            let seen = Self::of(name);
+            all |= seen;
+            if seen == Self::HOST {
+                host(value);
+            }
+        }
+        Self(all)
     }
 
     fn of(name: &HeaderName) -> u16 {
@@ -35,6 +53,8 @@ impl Seen {
             "expect" => Self::EXPECT,
             "forwarded" | "x-forwarded-port" | "x-forwarded-prefix" | "x-real-ip" => Self::CLAIM,
             "x-forwarded-for" => Self::FORWARDED_FOR,
+            "x-forwarded-host" | "x-forwarded-proto" => Self::FORWARDED_HOST_OR_PROTO,
+            "host" => Self::HOST,
             _ => 0,
         }
     }
