@@ -60,6 +60,7 @@ use pool::Pool;
 use tunnel::Tunnels;
 use upload::Upload;
 
+pub use crate::http1::ReadLines;
 pub use body::{ProxyBody, ProxyBodyError};
 pub use metrics::ProxyMetrics;
 pub use tls::TlsError;
@@ -73,15 +74,18 @@ pub struct ProxySettings {
     pub trusts: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
     /// Whether to say how long servers took, for a log: [`UpstreamTime`] among the extensions of responses.
     pub tells_time: bool,
+    /// Whether a response may carry what its server said as [lines](ReadLines) among its extensions: for a door that writes heads itself. Not in HTTP/2.
+    pub fields_as_lines: bool,
 }
 
 impl Default for ProxySettings {
-    /// Without TLS, nobody is trusted, and no time is told.
+    /// Without TLS, nobody is trusted, no time is told, and all fields are fields.
     fn default() -> Self {
         Self {
             is_tls: false,
             trusts: Arc::new(|_| false),
             tells_time: false,
+            fields_as_lines: false,
         }
     }
 }
@@ -91,6 +95,7 @@ impl fmt::Debug for ProxySettings {
         f.debug_struct("ProxySettings")
             .field("is_tls", &self.is_tls)
             .field("tells_time", &self.tells_time)
+            .field("fields_as_lines", &self.fields_as_lines)
             .finish_non_exhaustive()
     }
 }
@@ -248,10 +253,18 @@ impl Worker {
         let Some(route) = self.route(asked.uri().path()) else {
             return Failure::NoUpstream.answer(dialect).map(ProxyBody::whole);
         };
-        let mut extensions = std::mem::take(request.extensions_mut());
-        let peer = extensions.get().map(|PeerAddr(peer)| peer.ip());
+        let is_one = asked.version() == Version::HTTP_11;
+        request.set_takes_lines(is_one && self.shared.settings.fields_as_lines);
+        let peer = request
+            .extensions_mut()
+            .get()
+            .map(|PeerAddr(peer)| peer.ip());
         let is_websocket = request.forward(&self.asker(peer, &route.group));
-        let front = extensions.remove::<OnUpgrade>().filter(|_| is_websocket);
+        let front = match is_websocket {
+            true => request.extensions_mut().remove::<OnUpgrade>(),
+            false => None,
+        };
+        request.extensions_mut().clear();
         let progress = request.request().body().progress();
         let answer = forward::forward(route, request, now).await;
         let is_sending = progress.is_some_and(|progress| !progress.has_ended());

@@ -8,11 +8,11 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::Service;
-use tollgate_tower::answer::FieldLines;
 
 use super::Served;
 use super::arriving::Arriving;
 use super::request::{Answer, Requests, WatchedBody};
+use crate::http1::put_lines_among_fields;
 
 /// Passes on what hyper reads.
 pub(super) struct ByHyper<S, B> {
@@ -43,7 +43,7 @@ where
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         if let Some(mut answer) = self.answer.take() {
-            FieldLines::put_among_fields(&mut answer);
+            put_lines_among_fields(&mut answer);
             return Either::Left(ready(Ok(answer)));
         }
         let request = request.map(Arriving::Coming);

@@ -27,7 +27,7 @@ use super::request::{Requests, WatchedBody, say_that_it_is_the_last};
 use super::watch::{Order, Watch};
 use super::{ListenConfig, Served};
 use super::{date, spare};
-use crate::http1::push_field;
+use crate::http1::{ReadLines, push_field};
 
 /// So much is read at once.
 const ROOM: usize = 8 * 1_024;
@@ -280,6 +280,10 @@ fn write_head<B: Body>(answer: &Response<B>, head: &mut Vec<u8>) -> Option<u64> 
             _ => {}
         }
         push_field(name, value, head);
+    }
+    if let Some(lines) = answer.extensions().get::<ReadLines>() {
+        head.extend_from_slice(lines.as_bytes());
+        has_date |= lines.has_date();
     }
     if let Some(lines) = answer.extensions().get::<FieldLines>() {
         head.extend_from_slice(lines.as_bytes());

@@ -12,12 +12,12 @@ use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use tollgate_tower::answer::FieldLines;
 use tollgate_tower::layer::PeerAddr;
 
 use super::Served;
 use super::arriving::Arriving;
 use super::watch::{Flow, Underway, Watch};
+use crate::http1::put_lines_among_fields;
 
 /// Whatever is asked on one connection.
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ where
         let this = self.project();
         let Ok(mut response) = ready!(this.response.poll(context));
         if !*this.has_lines {
-            FieldLines::put_among_fields(&mut response);
+            put_lines_among_fields(&mut response);
         }
         let underway = this.underway.take();
         let mut flow = None;

@@ -128,7 +128,7 @@ impl Link {
     /// Sends a request and waits for the head of its response, for so long after the last part of the request.
     pub(super) async fn send(
         &mut self,
-        request: Box<Outgoing>,
+        mut request: Box<Outgoing>,
         within: Option<Duration>,
         now: Instant,
     ) -> Result<Response<Received>, Lost> {
@@ -138,13 +138,19 @@ impl Link {
             && plain.takes(&request)
         {
             let patience = &mut self.patience;
-            let answered = poll_fn(|context| match plain.poll_answer(context) {
+            let as_lines = request.takes_lines();
+            let answered = poll_fn(|context| match plain.poll_answer(as_lines, context) {
                 Poll::Ready(answered) => Poll::Ready(Some(answered)),
                 Poll::Pending => patience.poll(context).map(|()| None),
             });
             match answered.await {
-                Some(Ok(Answered::Plainly(response))) => {
+                Some(Ok(Answered::Plainly(mut response, lines))) => {
                     self.turns.next = FEWEST_TURNS;
+                    if let Some(lines) = lines {
+                        // There is room in those of the request, which is over.
+                        *response.extensions_mut() = std::mem::take(request.extensions_mut());
+                        response.extensions_mut().insert(lines);
+                    }
                     return Ok(response.map(Received::Whole));
                 }
                 Some(Ok(Answered::Otherwise(bytes))) => read = Some(bytes),

@@ -13,6 +13,7 @@ pub(super) struct Outgoing {
     told: Option<Told>,
     /// Whether its caller named a host.
     has_callers_host: bool,
+    takes_lines: bool,
 }
 
 impl Outgoing {
@@ -22,6 +23,7 @@ impl Outgoing {
             request,
             told: None,
             has_callers_host: false,
+            takes_lines: false,
         }
     }
 
@@ -31,6 +33,15 @@ impl Outgoing {
         self.told = Some(forwarded.told);
         self.has_callers_host = forwarded.has_host;
         forwarded.is_websocket
+    }
+
+    /// Whether its caller hears what a server says as [lines](crate::http1::ReadLines).
+    pub(super) fn takes_lines(&self) -> bool {
+        self.takes_lines
+    }
+
+    pub(super) fn set_takes_lines(&mut self, takes_lines: bool) {
+        self.takes_lines = takes_lines;
     }
 
     pub(super) fn request(&self) -> &Request<Upload> {

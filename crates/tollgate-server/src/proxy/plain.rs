@@ -12,24 +12,21 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::header::{CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use httparse::{ParserConfig, Status};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::task::unconstrained;
 
 use super::outgoing::Outgoing;
 use super::stream::Stream;
-use crate::http1::push_field;
+use crate::http1::{ReadLines, push_field};
 
 /// So much is read at once. Longer responses are not plain.
 const ROOM: usize = 8 * 1_024;
 
 /// Who sends more fields is not plain.
 const MOST_FIELDS: usize = 64;
-
-/// Room for the fields that are added on the way back, so that nothing is moved when they are.
-const ADDED_FIELDS: usize = 1;
 
 /// A connection on which nobody speaks but us.
 pub(super) struct Plain {
@@ -41,7 +38,7 @@ pub(super) struct Plain {
 
 /// What a server answered.
 pub(super) enum Answered {
-    Plainly(Response<Bytes>),
+    Plainly(Response<Bytes>, Option<ReadLines>),
     /// It takes more to understand this.
     Otherwise(Bytes),
 }
@@ -67,8 +64,12 @@ impl Plain {
         write_head(request, &mut self.head).is_some()
     }
 
-    /// Sends it and reads what comes. An error, or an end without a word, is for whoever asked to make something of.
-    pub(super) fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Answered>> {
+    /// Sends it and reads what comes, fields as lines if they may be. An error, or an end without a word, is for whoever asked to make something of.
+    pub(super) fn poll_answer(
+        &mut self,
+        as_lines: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Answered>> {
         while let Some(rest @ [_, ..]) = self.head.get(self.written..) {
             match ready!(Pin::new(&mut self.stream).poll_write(context, rest))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -81,10 +82,10 @@ impl Plain {
         if read.filled().is_empty() {
             return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
         }
-        let read = Bytes::copy_from_slice(read.filled());
-        Poll::Ready(Ok(match read_response(&read) {
-            Some(response) => Answered::Plainly(response),
-            None => Answered::Otherwise(read),
+        let read = read.filled();
+        Poll::Ready(Ok(match read_response(read, as_lines) {
+            Some((response, lines)) => Answered::Plainly(response, lines),
+            None => Answered::Otherwise(Bytes::copy_from_slice(read)),
         }))
     }
 
@@ -130,8 +131,9 @@ fn write_head(outgoing: &Outgoing, head: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// The response that these bytes are, if they are a plain one from its first byte to its last.
-fn read_response(bytes: &Bytes) -> Option<Response<Bytes>> {
+/// The response that these bytes are, if they are a plain one from its first byte to its last. If they may be, those of its fields are lines that nobody looks
+/// for on the way back: to read, hash and write each of them would cost more than all else that is done with a response.
+fn read_response(bytes: &[u8], as_lines: bool) -> Option<(Response<Bytes>, Option<ReadLines>)> {
     let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
     let mut head = httparse::Response::new(&mut []);
     let parsed =
@@ -144,30 +146,75 @@ fn read_response(bytes: &Bytes) -> Option<Response<Bytes>> {
     if head.version != Some(1) || head.reason != status.canonical_reason() || !has_body {
         return None;
     }
-    let mut headers = HeaderMap::with_capacity(head.headers.len() + ADDED_FIELDS);
-    let mut length = None;
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = status;
+    // The lines are no longer than what was read, but for blanks and ends of lines that were left out there.
+    let mut text = Vec::with_capacity(bytes.len() + 2 * head.headers.len());
+    let (mut length, mut has_date) = (None, false);
     for field in head.headers.iter() {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
-        match name {
-            TRANSFER_ENCODING | UPGRADE => return None,
-            // It is for us alone.
-            CONNECTION if field.value.eq_ignore_ascii_case(b"keep-alive") => continue,
-            CONNECTION => return None,
-            CONTENT_LENGTH if length.is_some() => return None,
-            CONTENT_LENGTH => length = Some(decimal(field.value)?),
-            _ => {}
+        let start = text.len();
+        text.extend_from_slice(field.name.as_bytes());
+        let name = text.get_mut(start..).unwrap_or_default();
+        name.make_ascii_lowercase();
+        let is_line = match &*name {
+            b"transfer-encoding" | b"upgrade" => return None,
+            // These are for us alone.
+            b"connection" if field.value.eq_ignore_ascii_case(b"keep-alive") => None,
+            b"connection" => return None,
+            b"keep-alive" => None,
+            b"content-length" if length.is_some() => return None,
+            b"content-length" => {
+                length = Some(decimal(field.value)?);
+                // Who writes lines writes it with what is sent.
+                (!as_lines).then_some(false)
+            }
+            b"date" => {
+                has_date = true;
+                Some(as_lines)
+            }
+            name => Some(as_lines && !is_looked_for(name)),
+        };
+        match is_line {
+            Some(true) => {
+                text.extend_from_slice(b": ");
+                text.extend_from_slice(field.value);
+                text.extend_from_slice(b"\r\n");
+                continue;
+            }
+            Some(false) => {
+                let name = HeaderName::from_bytes(name).ok()?;
+                let value = HeaderValue::from_bytes(field.value).ok()?;
+                response.headers_mut().append(name, value);
+            }
+            None => {}
         }
-        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value)).ok()?;
-        headers.append(name, value);
+        text.truncate(start);
     }
-    let body = bytes.slice(end..);
+    let body = bytes.get(end..)?;
     if length? != body.len() {
         return None;
     }
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    Some(response)
+    let end_of_lines = text.len();
+    text.extend_from_slice(body);
+    let mut text = Bytes::from(text);
+    *response.body_mut() = text.split_off(end_of_lines);
+    Some((response, as_lines.then(|| ReadLines::new(text, has_date))))
+}
+
+/// Whether somebody on the way back removes, sets or reads such a field: this proxy what is for the next hop alone, others what is said of limits or what a
+/// request is called.
+fn is_looked_for(name: &[u8]) -> bool {
+    let is_one = matches!(
+        name,
+        b"te"
+            | b"proxy-connection"
+            | b"proxy-authenticate"
+            | b"proxy-authorization"
+            | b"trailer"
+            | b"retry-after"
+            | b"x-request-id"
+    );
+    is_one || name.starts_with(b"ratelimit") || name.starts_with(b"x-ratelimit")
 }
 
 /// A number of a few digits, and nothing else.
@@ -187,8 +234,10 @@ mod tests {
     use super::super::upload::Upload;
     use super::*;
 
-    fn response(text: &'static str) -> Option<Response<Bytes>> {
-        read_response(&Bytes::from_static(text.as_bytes()))
+    fn response(text: &str) -> Option<Response<Bytes>> {
+        let (response, lines) = read_response(text.as_bytes(), false)?;
+        assert!(lines.is_none());
+        Some(response)
     }
 
     #[test]
@@ -235,6 +284,101 @@ mod tests {
             "SSH-2.0-OpenSSH_9.2\r\n",
         ] {
             assert!(response(text).is_none(), "{text:?}");
+            assert!(read_response(text.as_bytes(), true).is_none(), "{text:?}");
+        }
+    }
+
+    /// What stands among the fields of a response, and its lines.
+    fn fields_and_lines(fields: &[u8]) -> (String, String) {
+        let text = [
+            b"HTTP/1.1 200 OK\r\n",
+            fields,
+            b"content-length: 2\r\n\r\nhi",
+        ]
+        .concat();
+        let (response, lines) = read_response(&text, true).unwrap();
+        assert_eq!(response.body(), "hi");
+        let mut head = Vec::new();
+        for (name, value) in response.headers() {
+            push_field(name, value, &mut head);
+        }
+        let lines = lines.unwrap();
+        assert!(!lines.has_date());
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        (text(&head), text(lines.as_bytes()))
+    }
+
+    #[test]
+    fn fields_that_nobody_looks_for_are_lines() {
+        let fields = b"Server:s\r\nSet-Cookie:  a=1 \r\nX-Empty:\r\nx-colon: a: b\r\nX-BYTE: \xe9\tz\nset-cookie: b=2\r\n";
+        let (fields, lines) = fields_and_lines(fields);
+        assert_eq!(fields, "");
+        assert_eq!(
+            lines,
+            r"server: s\r\nset-cookie: a=1\r\nx-empty: \r\nx-colon: a: b\r\nx-byte: \xe9\tz\r\nset-cookie: b=2\r\n"
+        );
+        let dated = b"HTTP/1.1 200 OK\r\nDate: now\r\nContent-Length: 0\r\n\r\n";
+        let (empty, lines) = read_response(dated, true).unwrap();
+        assert!(empty.body().is_empty());
+        let lines = lines.unwrap();
+        assert!(lines.has_date());
+        assert_eq!(lines.as_bytes(), b"date: now\r\n");
+    }
+
+    #[test]
+    fn fields_that_somebody_looks_for_are_fields() {
+        for name in [
+            "te",
+            "Trailer",
+            "Proxy-Connection",
+            "proxy-authenticate",
+            "Proxy-Authorization",
+            "Retry-After",
+            "X-Request-ID",
+            "X-RateLimit-Remaining",
+            "x-ratelimit-shadow",
+            "RateLimit",
+            "RateLimit-Policy",
+        ] {
+            let (fields, lines) = fields_and_lines(format!("{name}: 1\r\n").as_bytes());
+            let expected = format!("{}: 1\\r\\n", name.to_lowercase());
+            assert_eq!((fields, lines), (expected, String::new()));
+        }
+        // For us alone.
+        let ours = b"Connection: Keep-Alive\r\nKeep-Alive: timeout=5\r\n";
+        assert_eq!(fields_and_lines(ours), (String::new(), String::new()));
+    }
+
+    /// No byte makes a line of what is not a field.
+    #[test]
+    fn lines_are_what_fields_would_be() {
+        let places = [
+            ("x-a", ": b"),
+            ("", "x: b"),
+            ("x-a: b", "c"),
+            ("x-a:", ""),
+            ("x-a: b", ""),
+        ];
+        for (byte, (before, after)) in
+            (0..=u8::MAX).flat_map(|byte| places.map(|place| (byte, place)))
+        {
+            let field = [before.as_bytes(), &[byte], after.as_bytes()].concat();
+            let text = [
+                b"HTTP/1.1 200 OK\r\nserver: s\r\n",
+                &*field,
+                b"\r\ncontent-length: 0\r\n\r\n",
+            ]
+            .concat();
+            let fields = read_response(&text, false).map(|(mut response, _)| {
+                response.headers_mut().remove(CONTENT_LENGTH);
+                response.headers().clone()
+            });
+            let lines = read_response(&text, true).map(|(mut response, lines)| {
+                response.extensions_mut().insert(lines.unwrap());
+                ReadLines::put_among_fields(&mut response);
+                response.headers().clone()
+            });
+            assert_eq!(lines, fields, "{}", field.escape_ascii());
         }
     }
 

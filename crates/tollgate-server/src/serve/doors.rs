@@ -51,6 +51,7 @@ impl Opening<'_> {
             is_tls: config.front.tls.is_some(),
             trusts: Arc::new(move |peer| door.policy().identity().trusts(peer)),
             tells_time: config.front.access_log != AccessLogFormat::Off,
+            fields_as_lines: true,
         };
         let proxy = Proxy::new(
             &config.upstreams,

@@ -30,6 +30,7 @@ mod figures;
 mod gateway;
 mod gateway_again;
 mod gateway_crowd;
+mod gateway_fields;
 mod gateway_log;
 mod gateway_malformed;
 mod gateway_rotation;

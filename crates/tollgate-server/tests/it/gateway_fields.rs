@@ -1,0 +1,149 @@
+//! What a server says in its head, as callers of the gateway read it: the same whether or not hyper speaks with them.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use crate::serving::{PATIENCE, Serving};
+
+/// Answers with these fields whoever asks, on connections that stay.
+fn server(fields: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                while !head(&mut stream).is_empty() {
+                    let answer = [
+                        b"HTTP/1.1 200 OK\r\n",
+                        fields,
+                        b"Content-Length: 2\r\n\r\nhi",
+                    ];
+                    stream.write_all(&answer.concat()).unwrap();
+                }
+            });
+        }
+    });
+    address
+}
+
+fn head(stream: &mut TcpStream) -> Vec<u8> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() > 0 {
+        head.push(byte[0]);
+    }
+    head
+}
+
+/// All fields that a caller reads, sorted, without the request's name, which is ours and new each time.
+fn heard(gateway: SocketAddr, request: &str) -> Vec<String> {
+    let mut stream = TcpStream::connect(gateway).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let head = head(&mut stream).escape_ascii().to_string();
+    let mut body = [0; 2];
+    stream.read_exact(&mut body).unwrap();
+    assert_eq!(&body, b"hi");
+    let mut lines: Vec<String> = head.split("\\r\\n").map(str::to_owned).collect();
+    let ids = lines.extract_if(.., |line| line.starts_with("x-request-id: "));
+    let ids: Vec<String> = ids.collect();
+    assert!(ids.len() == 1 && ids[0].len() == 46, "{ids:?}");
+    // Not of the server's making: how it goes on with the connection, and the first line.
+    lines.retain(|line| {
+        !line.is_empty() && !line.starts_with("HTTP/") && !line.starts_with("connection:")
+    });
+    lines.sort();
+    lines
+}
+
+/// What callers hear with these fields from the server, in each way in which they can ask, with what is said of limits.
+fn each_way(fields: &'static [u8]) -> Vec<String> {
+    let serving = Serving::by(&format!(
+        "gateway: {{ listen: 127.0.0.1:0, workers: 1, upstreams: [{{ to: \"http://{}\" }}] }}
+log: {{ format: json }}
+answers: {{ headers: [x-ratelimit] }}
+rules:
+  - {{ id: everyone, per: [\"header:x-way\"], limit: \"1/h burst 5\" }}
+",
+        server(fields)
+    ));
+    let gateway = serving.address("gateway");
+    // Each with a bucket of its own.
+    let all = [
+        "GET / HTTP/1.1\r\nhost: h\r\nx-way: plain\r\n\r\n",
+        "GET / HTTP/1.1\r\nhost: h\r\nx-way: last\r\nconnection: close\r\n\r\n",
+        "GET / HTTP/1.0\r\nhost: h\r\nx-way: old\r\n\r\n",
+        "POST / HTTP/1.1\r\nhost: h\r\nx-way: body\r\ncontent-length: 1\r\n\r\na",
+    ];
+    let without_reset = |mut lines: Vec<String>| {
+        lines.retain(|line| !line.starts_with("x-ratelimit-reset: 1"));
+        lines
+    };
+    let all = all.map(|request| without_reset(heard(gateway, request)));
+    for other in &all[1..] {
+        assert_eq!(*other, all[0]);
+    }
+    let [plain, ..] = all;
+    plain
+}
+
+#[test]
+fn fields_of_a_server_are_passed_on_whoever_writes_them() {
+    let fields = b"Server: s\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nSet-Cookie: a=1\r\nX-Byte: \xe9\r\nX-Empty:\r\n\
+        set-cookie: b=2\r\nConnection: keep-alive\r\nKeep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\nTE: gzip\r\nX-Request-Id: theirs\r\n";
+    assert_eq!(
+        each_way(fields),
+        [
+            "content-length: 2",
+            "date: Sun, 06 Nov 1994 08:49:37 GMT",
+            "server: s",
+            "set-cookie: a=1",
+            "set-cookie: b=2",
+            r"x-byte: \xe9",
+            "x-empty: ",
+            "x-ratelimit-limit: 5",
+            "x-ratelimit-remaining: 4",
+        ]
+    );
+}
+
+#[test]
+fn what_a_server_says_of_limits_is_merged_with_ours() {
+    let fields = b"Date: now\r\nX-RateLimit-Limit: 9\r\nx-ratelimit-remaining: 0\r\nX-RateLimit-Reset: 7\r\nRetry-After: 3\r\n";
+    assert_eq!(
+        each_way(fields),
+        [
+            "content-length: 2",
+            "date: now",
+            "retry-after: 3",
+            "x-ratelimit-limit: 9",
+            "x-ratelimit-remaining: 0",
+            "x-ratelimit-reset: 7",
+        ]
+    );
+    let looser = b"Date: now\r\nX-RateLimit-Limit: 99\r\nX-RateLimit-Remaining: 98\r\nX-RateLimit-Reset: 7\r\n";
+    assert_eq!(
+        each_way(looser),
+        [
+            "content-length: 2",
+            "date: now",
+            "x-ratelimit-limit: 5",
+            "x-ratelimit-remaining: 4",
+        ]
+    );
+}
+
+#[test]
+fn what_connection_names_is_not_passed_on() {
+    let fields = b"Date: now\r\nConnection: x-secret, keep-alive\r\nX-Secret: 1\r\nX-A: 1\r\n";
+    assert_eq!(
+        each_way(fields),
+        [
+            "content-length: 2",
+            "date: now",
+            "x-a: 1",
+            "x-ratelimit-limit: 5",
+            "x-ratelimit-remaining: 4",
+        ]
+    );
+}
