@@ -238,28 +238,32 @@ where
         let worker = Arc::clone(&self.worker);
         // On its way it is handed on many times, and is the same for all.
         let request = Box::new(Outgoing::new(request.map(Upload::of)));
-        Box::pin(async move { Ok(worker.serve(request).await) })
+        Box::pin(worker.serve(request))
     }
 }
 
 impl Worker {
-    async fn serve(&self, mut request: Box<Outgoing>) -> Response<ProxyBody> {
+    async fn serve(
+        self: Arc<Self>,
+        mut request: Box<Outgoing>,
+    ) -> Result<Response<ProxyBody>, Infallible> {
         let now = Instant::now();
         let asked = request.request();
-        let dialect = Dialect::of(asked.method(), asked.headers());
-        if *asked.method() == Method::CONNECT {
-            return Failure::Connect.answer(dialect).map(ProxyBody::whole);
-        }
-        let Some(route) = self.route(asked.uri().path()) else {
-            return Failure::NoUpstream.answer(dialect).map(ProxyBody::whole);
+        let is_connect = *asked.method() == Method::CONNECT;
+        let route = self.route(asked.uri().path());
+        let Some(route) = route.filter(|_| !is_connect) else {
+            let failure = match is_connect {
+                true => Failure::Connect,
+                false => Failure::NoUpstream,
+            };
+            let dialect = Dialect::of(asked.method(), asked.headers());
+            return Ok(failure.answer(dialect).map(ProxyBody::whole));
         };
         let is_one = asked.version() == Version::HTTP_11;
         request.set_takes_lines(is_one && self.shared.settings.fields_as_lines);
-        let peer = request
-            .extensions_mut()
-            .get()
-            .map(|PeerAddr(peer)| peer.ip());
-        let is_websocket = request.forward(&self.asker(peer, &route.group));
+        let extensions = request.extensions_mut();
+        let peer = extensions.get().map(|PeerAddr(peer)| peer.ip());
+        let (dialect, is_websocket) = request.forward(&self.asker(peer, &route.group));
         let front = match is_websocket {
             true => request.extensions_mut().remove::<OnUpgrade>(),
             false => None,
@@ -267,30 +271,31 @@ impl Worker {
         request.extensions_mut().clear();
         let progress = request.request().body().progress();
         let answer = forward::forward(route, request, now).await;
+        let at = Instant::now();
+        let took = at - now;
         let is_sending = progress.is_some_and(|progress| !progress.has_ended());
         let answered = match answer {
             Ok(answer) if answer.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 self.upgraded(answer, front, &route.group)
             }
-            Ok(answer) => Ok(route.answered(answer, is_sending)),
+            Ok(answer) => Ok(route.answered(answer, is_sending, at)),
             Err(failure) => Err(failure),
         };
         let metrics = &route.group.metrics;
-        let (mut response, took) = match answered {
-            Ok((response, at)) => {
-                metrics.answered(response.status(), at - now);
-                (response, at - now)
+        let mut response = match answered {
+            Ok(response) => {
+                metrics.answered(response.status(), took);
+                response
             }
             Err(failure) => {
                 metrics.failed(failure);
-                let response = failure.answer(dialect).map(ProxyBody::whole);
-                (response, now.elapsed())
+                failure.answer(dialect).map(ProxyBody::whole)
             }
         };
         if self.shared.settings.tells_time {
             response.extensions_mut().insert(UpstreamTime(took));
         }
-        response
+        Ok(response)
     }
 
     /// The route of the longest path that this one begins with, segment by segment.
@@ -317,10 +322,10 @@ impl Worker {
     /// A server that agreed to a WebSocket, or to something that nobody asked for.
     fn upgraded(
         &self,
-        answer: Answer,
+        answer: Answer<'_>,
         front: Option<OnUpgrade>,
         group: &Group,
-    ) -> Result<(Response<ProxyBody>, Instant), Failure> {
+    ) -> Result<Response<ProxyBody>, Failure> {
         let mut response = answer.response;
         let (Some(front), Some(link)) = (front, answer.link) else {
             return Err(Failure::Garbled);
@@ -332,15 +337,13 @@ impl Worker {
         head::remove_hop_by_hop(response.headers_mut());
         head::add_upgrade(response.headers_mut());
         *response.version_mut() = Version::HTTP_11;
-        let response = response.map(|_| ProxyBody::whole(Bytes::new()));
-        Ok((response, Instant::now()))
+        Ok(response.map(|_| ProxyBody::whole(Bytes::new())))
     }
 }
 
 impl Route {
-    /// What a server answered, for the caller; and when.
-    fn answered(&self, answer: Answer, is_sending: bool) -> (Response<ProxyBody>, Instant) {
-        let now = Instant::now();
+    /// What a server answered just now, for the caller.
+    fn answered(&self, answer: Answer<'_>, is_sending: bool, now: Instant) -> Response<ProxyBody> {
         let group = &self.group;
         let status = answer.response.status();
         match status.as_u16() {
@@ -353,19 +356,20 @@ impl Route {
                 link.detach();
                 None
             }
-            (link, _) => link.map(|link| (link, answer.pool)),
+            (link, _) => link,
         };
         let source = Source {
             link,
+            pool: answer.pool,
             place: answer.place,
             idle_timeout: group.upstream.idle_timeout,
-            cut: group.metrics.cut.clone(),
+            cut: &group.metrics.cut,
         };
         let (mut parts, received) = answer.response.into_parts();
         head::remove_hop_by_hop(&mut parts.headers);
         parts.version = Version::HTTP_11;
         let body = ProxyBody::of(received, source, now);
-        (Response::from_parts(parts, body), now)
+        Response::from_parts(parts, body)
     }
 }
 

@@ -69,15 +69,18 @@ impl Fate {
     }
 }
 
-/// The body of a request.
+/// The body of a request. Most have none, and are handed on from one to the next: so it is small.
 #[derive(Debug)]
-pub struct RequestBody {
+pub struct RequestBody(Option<Box<Expected>>);
+
+/// What is to come.
+#[derive(Debug)]
+struct Expected {
     incoming: LentBody,
     /// How many bytes more it may have.
     room: u64,
     timeout: Duration,
-    /// Only while there is something to come.
-    fate: Option<Arc<Fate>>,
+    fate: Arc<Fate>,
     /// Set when it is waited for; most bodies are there as a whole.
     patience: Option<Pin<Box<Sleep>>>,
     is_waiting: bool,
@@ -85,25 +88,28 @@ pub struct RequestBody {
 
 impl RequestBody {
     pub(super) fn new(incoming: LentBody, limits: BodyLimits) -> Self {
-        let fate = (!incoming.is_end_stream()).then(Arc::default);
-        Self {
+        let expected = |incoming| Expected {
             incoming,
             room: limits.most,
             timeout: limits.timeout,
-            fate,
+            fate: Arc::default(),
             patience: None,
             is_waiting: false,
-        }
+        };
+        let incoming = Some(incoming).filter(|incoming| !incoming.is_end_stream());
+        Self(incoming.map(expected).map(Box::new))
     }
 
+    /// Only if there is something to come.
     pub(super) fn fate(&self) -> Option<Arc<Fate>> {
-        self.fate.clone()
+        let expected = self.0.as_ref()?;
+        Some(Arc::clone(&expected.fate))
     }
+}
 
+impl Expected {
     fn fails(&self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some(fate) = &self.fate {
-            fate.set(error);
-        }
+        self.fate.set(error);
         Poll::Ready(Some(Err(error)))
     }
 
@@ -117,14 +123,9 @@ impl RequestBody {
         }
         patience.as_mut().poll(context).is_ready()
     }
-}
-
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = BodyError;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match Pin::new(&mut self.incoming).poll_frame(context) {
@@ -146,12 +147,30 @@ impl Body for RequestBody {
             Poll::Pending => Poll::Pending,
         }
     }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.0 {
+            Some(expected) => expected.poll_frame(context),
+            None => Poll::Ready(None),
+        }
+    }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        (self.0.as_ref()).is_none_or(|expected| expected.incoming.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        match &self.0 {
+            Some(expected) => expected.incoming.size_hint(),
+            None => SizeHint::with_exact(0),
+        }
     }
 }

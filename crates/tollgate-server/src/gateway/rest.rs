@@ -23,9 +23,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 type Place = Arc<Mutex<Option<Arriving>>>;
 
-/// A body that comes back if it is dropped before its end.
+/// A body that comes back if it is dropped before its end. Most requests have none, and are handed on from one to the next: so it is small.
 #[derive(Debug)]
-pub struct LentBody {
+pub struct LentBody(Option<Box<Lent>>);
+
+#[derive(Debug)]
+struct Lent {
     /// There until it is dropped.
     incoming: Option<Arriving>,
     has_ended: bool,
@@ -49,10 +52,13 @@ pub(super) fn lend(request: Request<Arriving>) -> (Request<LentBody>, Option<Len
         waits_for_word: request.headers().contains_key(EXPECT),
     });
     let back = lender.as_ref().map(|lender| Arc::clone(&lender.back));
-    let request = request.map(|incoming| LentBody {
-        incoming: Some(incoming),
-        has_ended: is_whole,
-        back,
+    let request = request.map(|incoming| match is_whole {
+        true => LentBody(None),
+        false => LentBody(Some(Box::new(Lent {
+            incoming: Some(incoming),
+            has_ended: false,
+            back,
+        }))),
     });
     (request, lender)
 }
@@ -116,6 +122,29 @@ impl Body for LentBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut self.0 {
+            Some(lent) => lent.poll_frame(context),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|lent| lent.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Some(lent) => lent.size_hint(),
+            None => SizeHint::with_exact(0),
+        }
+    }
+}
+
+impl Lent {
+    fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Some(incoming) = &mut self.incoming else {
             return Poll::Ready(None);
         };
@@ -133,7 +162,7 @@ impl Body for LentBody {
     }
 }
 
-impl Drop for LentBody {
+impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(back) = &self.back
             && !self.has_ended

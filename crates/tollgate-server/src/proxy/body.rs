@@ -70,12 +70,14 @@ impl std::error::Error for ProxyBodyError {
 }
 
 /// What a body needs besides its bytes.
-pub(super) struct Source {
+pub(super) struct Source<'a> {
     /// The connection, if it is not shared or left to itself.
-    pub(super) link: Option<(Box<Link>, Arc<Pool>)>,
+    pub(super) link: Option<Box<Link>>,
+    /// Where it belongs.
+    pub(super) pool: &'a Arc<Pool>,
     pub(super) place: Place,
     pub(super) idle_timeout: Option<Duration>,
-    pub(super) cut: Counter,
+    pub(super) cut: &'a Counter,
 }
 
 impl ProxyBody {
@@ -84,13 +86,13 @@ impl ProxyBody {
     }
 
     /// The body of a response that has just begun. A small one is there already, and its connection free for the next request.
-    pub(super) fn of(received: Received, source: Source, now: Instant) -> Self {
+    pub(super) fn of(received: Received, source: Source<'_>, now: Instant) -> Self {
         let mut first = None;
-        let Source { mut link, .. } = source;
+        let Source { mut link, pool, .. } = source;
         let mut incoming = match received {
             Received::Coming(incoming) => incoming,
             Received::Whole(bytes) => {
-                if let Some((link, pool)) = link {
+                if let Some(link) = link {
                     pool.put(link, now);
                 }
                 return Self::whole(bytes);
@@ -105,7 +107,7 @@ impl ProxyBody {
                 first = frame;
             }
             if incoming.is_end_stream() && !matches!(first, Some(Err(_))) {
-                if let Some((link, pool)) = link.take() {
+                if let Some(link) = link.take() {
                     pool.put(link, now);
                 }
                 let data = first.and_then(Result::ok).map(Frame::into_data);
@@ -115,11 +117,11 @@ impl ProxyBody {
         Self(Origin::Streaming(Box::new(Streaming {
             incoming,
             first,
-            link,
+            link: link.map(|link| (link, Arc::clone(pool))),
             patience: Patience::default(),
             idle_timeout: source.idle_timeout,
             is_waiting: false,
-            cut: source.cut,
+            cut: source.cut.clone(),
             place: Some(source.place),
         })))
     }

@@ -35,11 +35,11 @@ use super::upload::Upload;
 use crate::config::HostField;
 
 /// The head of a response, and what it came by.
-pub(super) struct Answer {
+pub(super) struct Answer<'a> {
     pub(super) response: Response<Received>,
     /// The connection, if it is ours alone.
     pub(super) link: Option<Box<Link>>,
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: &'a Arc<Pool>,
     pub(super) place: Place,
 }
 
@@ -48,7 +48,7 @@ pub(super) async fn forward(
     route: &Route,
     mut request: Box<Outgoing>,
     mut now: Instant,
-) -> Result<Answer, Failure> {
+) -> Result<Answer<'_>, Failure> {
     let group = &*route.group;
     let (mut tried, mut retries) = (0, group.upstream.retries);
     let sees_itself = group.upstream.host == HostField::Upstream || !request.has_callers_host();
@@ -74,7 +74,7 @@ pub(super) async fn forward(
                 return Ok(Answer {
                     response,
                     link,
-                    pool: Arc::clone(pool),
+                    pool,
                     place,
                 });
             }

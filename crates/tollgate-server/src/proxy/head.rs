@@ -10,6 +10,7 @@ use http::header::{
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
+use tollgate_tower::answer::Dialect;
 
 use super::seen::Seen;
 use super::server::Server;
@@ -54,6 +55,8 @@ pub(super) struct Forwarded {
     /// Whether it asks for a WebSocket.
     pub(super) is_websocket: bool,
     pub(super) has_host: bool,
+    /// What its caller understands.
+    pub(super) dialect: Dialect,
     /// What the server is to hear as well.
     pub(super) told: Told,
 }
@@ -63,6 +66,11 @@ pub(super) struct Forwarded {
 pub(super) fn forward<B>(request: &mut Request<B>, asker: &Asker<'_>) -> Forwarded {
     let (seen, host, is_said) = look(request);
     let version = request.version();
+    let dialect = match *request.method() {
+        // Nothing says that it is another.
+        ref method if *method != Method::HEAD && !seen.has(Seen::CONTENT_TYPE) => Dialect::Http,
+        ref method => Dialect::of(method, request.headers()),
+    };
     let is_websocket = asker.may_upgrade && seen.has(Seen::UPGRADE) && asks_for_websocket(request);
     let headers = request.headers_mut();
     let wants_trailers = seen.has(Seen::TE) && te_has_trailers(headers);
@@ -97,6 +105,7 @@ pub(super) fn forward<B>(request: &mut Request<B>, asker: &Asker<'_>) -> Forward
     Forwarded {
         is_websocket,
         has_host,
+        dialect,
         told,
     }
 }

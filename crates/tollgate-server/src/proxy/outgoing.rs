@@ -1,6 +1,7 @@
 //! A request on its way to a server.
 
 use http::{Extensions, HeaderValue, Request};
+use tollgate_tower::answer::Dialect;
 
 use super::head::{self, Asker};
 use super::told::Told;
@@ -27,12 +28,13 @@ impl Outgoing {
         }
     }
 
-    /// A caller's request, which is made one that can be [sent on](head::forward). Whether it asks for a WebSocket.
-    pub(super) fn forward(&mut self, asker: &Asker<'_>) -> bool {
+    /// A caller's request, which is made one that can be [sent on](head::forward). What its caller understands, and whether it asks for a
+    /// WebSocket.
+    pub(super) fn forward(&mut self, asker: &Asker<'_>) -> (Dialect, bool) {
         let forwarded = head::forward(&mut self.request, asker);
         self.told = Some(forwarded.told);
         self.has_callers_host = forwarded.has_host;
-        forwarded.is_websocket
+        (forwarded.dialect, forwarded.is_websocket)
     }
 
     /// Whether its caller hears what a server says as [lines](crate::http1::ReadLines).

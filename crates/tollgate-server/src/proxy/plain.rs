@@ -155,7 +155,7 @@ fn read_response(bytes: &[u8], as_lines: bool) -> Option<(Response<Bytes>, Optio
         let start = text.len();
         text.extend_from_slice(field.name.as_bytes());
         let name = text.get_mut(start..).unwrap_or_default();
-        name.make_ascii_lowercase();
+        make_lowercase(name);
         let is_line = match &*name {
             b"transfer-encoding" | b"upgrade" => return None,
             // These are for us alone.
@@ -217,6 +217,15 @@ fn is_looked_for(name: &[u8]) -> bool {
     is_one || name.starts_with(b"ratelimit") || name.starts_with(b"x-ratelimit")
 }
 
+/// In steps of a few bytes, for which there are instructions: most names are too short to be done at once.
+fn make_lowercase(name: &mut [u8]) {
+    let (steps, rest) = name.as_chunks_mut::<4>();
+    for step in steps {
+        step.make_ascii_lowercase();
+    }
+    rest.make_ascii_lowercase();
+}
+
 /// A number of a few digits, and nothing else.
 fn decimal(digits: &[u8]) -> Option<usize> {
     let is_number = (1..=9).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
@@ -229,6 +238,7 @@ mod tests {
     use http::Request;
     use prometheus_client::metrics::gauge::Gauge;
     use tokio::io::AsyncWriteExt as _;
+    use tollgate_tower::answer::Dialect;
 
     use super::super::head::Asker;
     use super::super::upload::Upload;
@@ -436,7 +446,7 @@ mod tests {
                 is_tls: false,
                 may_upgrade: true,
             };
-            assert!(!request.forward(&asker));
+            assert_eq!(request.forward(&asker), (Dialect::Http, false));
             if for_hyper {
                 request = Outgoing::new(request.into_request());
             }

@@ -20,6 +20,7 @@ impl Seen {
     pub(super) const FORWARDED_FOR: u16 = 1 << 7;
     pub(super) const FORWARDED_HOST_OR_PROTO: u16 = 1 << 8;
     pub(super) const HOST: u16 = 1 << 9;
+    pub(super) const CONTENT_TYPE: u16 = 1 << 10;
 
     pub(super) fn in_all(headers: &HeaderMap) -> Self {
         Self(headers.keys().fold(0, |seen, name| seen | Self::of(name)))
@@ -55,6 +56,7 @@ impl Seen {
             "x-forwarded-for" => Self::FORWARDED_FOR,
             "x-forwarded-host" | "x-forwarded-proto" => Self::FORWARDED_HOST_OR_PROTO,
             "host" => Self::HOST,
+            "content-type" => Self::CONTENT_TYPE,
             _ => 0,
         }
     }

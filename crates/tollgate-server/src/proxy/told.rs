@@ -82,17 +82,26 @@ impl Told {
 fn push_address(address: IpAddr, text: &mut Vec<u8>) {
     match address {
         IpAddr::V4(v4) => {
-            let mut digits = itoa::Buffer::new();
-            for (nth, octet) in v4.octets().into_iter().enumerate() {
-                if nth > 0 {
-                    text.push(b'.');
-                }
-                text.extend_from_slice(digits.format(octet).as_bytes());
+            let [first, rest @ ..] = v4.octets();
+            push_octet(first, text);
+            for octet in rest {
+                text.push(b'.');
+                push_octet(octet, text);
             }
         }
         // Into a vector, which takes everything.
         IpAddr::V6(_) => drop(std::io::Write::write_fmt(text, format_args!("{address}"))),
     }
+}
+
+fn push_octet(octet: u8, text: &mut Vec<u8>) {
+    if octet >= 100 {
+        text.push(b'0' + octet / 100);
+    }
+    if octet >= 10 {
+        text.push(b'0' + octet / 10 % 10);
+    }
+    text.push(b'0' + octet % 10);
 }
 
 #[cfg(test)]
@@ -141,6 +150,11 @@ mod tests {
         );
         let mapped = both(told("::ffff:192.0.2.1", "", None));
         assert!(mapped.starts_with("x-forwarded-for: 192.0.2.1\r\n"));
+        for octet in 0..=u8::MAX {
+            let mut text = Vec::new();
+            push_address([octet, 0, 10, octet].into(), &mut text);
+            assert_eq!(text, format!("{octet}.0.10.{octet}").as_bytes());
+        }
         let quiet = Told {
             peer: None,
             before_peer: Vec::new(),
