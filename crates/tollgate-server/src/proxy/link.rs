@@ -138,13 +138,17 @@ impl Link {
             && plain.takes(&request)
         {
             let patience = &mut self.patience;
-            let as_lines = request.takes_lines();
-            let answered = poll_fn(|context| match plain.poll_answer(as_lines, context) {
-                Poll::Ready(answered) => Poll::Ready(Some(answered)),
+            let heard = poll_fn(|context| match plain.poll_heard(context) {
+                Poll::Ready(heard) => Poll::Ready(Some(heard)),
                 Poll::Pending => patience.poll(context).map(|()| None),
             });
-            match answered.await {
-                Some(Ok(Answered::Plainly(mut response, lines))) => {
+            let heard = match heard.await {
+                Some(Ok(heard)) => heard,
+                Some(Err(error)) => return Err(Lost::closed(request, &error)),
+                None => return Err(Lost::by(Failure::ResponseTimeout)),
+            };
+            match plain.answer(heard, request.takes_lines()) {
+                Answered::Plainly(mut response, lines) => {
                     self.turns.next = FEWEST_TURNS;
                     if let Some(lines) = lines {
                         // There is room in those of the request, which is over.
@@ -153,9 +157,7 @@ impl Link {
                     }
                     return Ok(response.map(Received::Whole));
                 }
-                Some(Ok(Answered::Otherwise(bytes))) => read = Some(bytes),
-                Some(Err(error)) => return Err(Lost::closed(request, &error)),
-                None => return Err(Lost::by(Failure::ResponseTimeout)),
+                Answered::Otherwise(bytes) => read = Some(bytes),
             }
         }
         // Large, and not the usual.

@@ -5,18 +5,16 @@
 //! had only now come ([`Stream::repeat`]). So hyper's rules hold wherever there is something to decide: codings, lengths that differ,
 //! interim responses, bytes that nobody asked for.
 
-use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker, ready};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use httparse::{ParserConfig, Status};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
-use tokio::task::unconstrained;
 
 use super::outgoing::Outgoing;
 use super::stream::Stream;
@@ -64,12 +62,8 @@ impl Plain {
         write_head(request, &mut self.head).is_some()
     }
 
-    /// Sends it and reads what comes, fields as lines if they may be. An error, or an end without a word, is for whoever asked to make something of.
-    pub(super) fn poll_answer(
-        &mut self,
-        as_lines: bool,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<Answered>> {
+    /// Sends it and waits for what comes: so many bytes. An error, or an end without a word, is for whoever asked to make something of.
+    pub(super) fn poll_heard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         while let Some(rest @ [_, ..]) = self.head.get(self.written..) {
             match ready!(Pin::new(&mut self.stream).poll_write(context, rest))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -82,23 +76,21 @@ impl Plain {
         if read.filled().is_empty() {
             return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
         }
-        let read = read.filled();
-        Poll::Ready(Ok(match read_response(read, as_lines) {
+        Poll::Ready(Ok(read.filled().len()))
+    }
+
+    /// What was heard in so many bytes, fields as lines if they may be.
+    pub(super) fn answer(&self, heard: usize, as_lines: bool) -> Answered {
+        let read = self.room.get(..heard).unwrap_or_default();
+        match read_response(read, as_lines) {
             Some((response, lines)) => Answered::Plainly(response, lines),
             None => Answered::Otherwise(Bytes::copy_from_slice(read)),
-        }))
+        }
     }
 
     /// Whether nothing was said since the last response, not even that this is the end.
     pub(super) fn is_quiet(&mut self) -> bool {
-        let mut read = ReadBuf::new(&mut self.room);
-        let look = poll_fn(|context| {
-            let said = Pin::new(&mut self.stream).poll_read(context, &mut read);
-            Poll::Ready(said.is_pending())
-        });
-        // Out of tokio's budget nobody would look, and all would be quiet.
-        let look = pin!(unconstrained(look));
-        look.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(true)
+        self.stream.is_quiet(&mut self.room)
     }
 }
 
@@ -159,7 +151,7 @@ fn read_response(bytes: &[u8], as_lines: bool) -> Option<(Response<Bytes>, Optio
         let is_line = match &*name {
             b"transfer-encoding" | b"upgrade" => return None,
             // These are for us alone.
-            b"connection" if field.value.eq_ignore_ascii_case(b"keep-alive") => None,
+            b"connection" if is_keep_alive(field.value) => None,
             b"connection" => return None,
             b"keep-alive" => None,
             b"content-length" if length.is_some() => return None,
@@ -217,6 +209,11 @@ fn is_looked_for(name: &[u8]) -> bool {
     is_one || name.starts_with(b"ratelimit") || name.starts_with(b"x-ratelimit")
 }
 
+fn is_keep_alive(value: &[u8]) -> bool {
+    // Mostly it is just that, and seen at once.
+    value == b"keep-alive" || value.eq_ignore_ascii_case(b"keep-alive")
+}
+
 /// In steps of a few bytes, for which there are instructions: most names are too short to be done at once.
 fn make_lowercase(name: &mut [u8]) {
     let (steps, rest) = name.as_chunks_mut::<4>();
@@ -235,6 +232,8 @@ fn decimal(digits: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use http::Request;
     use prometheus_client::metrics::gauge::Gauge;
     use tokio::io::AsyncWriteExt as _;

@@ -1,15 +1,17 @@
 //! The bytes of a connection to a server, plain or over TLS, and whether the server has said anything.
 
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf as _, Bytes};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::unconstrained;
 use tokio_rustls::client::TlsStream;
 
 /// A connection to a server. It is counted for as long as it lives.
@@ -84,6 +86,23 @@ impl Stream {
             request: Request::Nothing,
             read,
         });
+    }
+
+    /// Whether there is nothing to read, not even the end. What there is goes into the room, and is lost.
+    pub(super) fn is_quiet(&mut self, room: &mut [u8]) -> bool {
+        if let (Kind::Plain(stream), None) = (&self.kind, &self.repeated) {
+            // Nobody has to be woken, so nobody is noted down for it.
+            let said = stream.try_read(room);
+            return said.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        }
+        let mut read = ReadBuf::new(room);
+        let look = poll_fn(|context| {
+            let said = Pin::new(&mut *self).poll_read(context, &mut read);
+            Poll::Ready(said.is_pending())
+        });
+        // Out of tokio's budget nobody would look, and all would be quiet.
+        let look = pin!(unconstrained(look));
+        look.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(true)
     }
 
     /// Whether what is written now was sent before.

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use crate::serving::{PATIENCE, Serving};
 
-/// Answers with these fields whoever asks, on connections that stay.
-fn server(fields: &'static [u8]) -> SocketAddr {
+/// Answers whoever asks with these fields and this body, on connections that stay.
+fn server(fields: &'static [u8], body: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -14,11 +14,8 @@ fn server(fields: &'static [u8]) -> SocketAddr {
             let mut stream = stream.unwrap();
             std::thread::spawn(move || {
                 while !head(&mut stream).is_empty() {
-                    let answer = [
-                        b"HTTP/1.1 200 OK\r\n",
-                        fields,
-                        b"Content-Length: 2\r\n\r\nhi",
-                    ];
+                    let length = format!("Content-Length: {}\r\n\r\n{body}", body.len());
+                    let answer = [b"HTTP/1.1 200 OK\r\n", fields, length.as_bytes()];
                     stream.write_all(&answer.concat()).unwrap();
                 }
             });
@@ -36,14 +33,14 @@ fn head(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// All fields that a caller reads, sorted, without the request's name, which is ours and new each time.
-fn heard(gateway: SocketAddr, request: &str) -> Vec<String> {
+fn heard(gateway: SocketAddr, request: &str, expected: &str) -> Vec<String> {
     let mut stream = TcpStream::connect(gateway).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let head = head(&mut stream).escape_ascii().to_string();
-    let mut body = [0; 2];
+    let mut body = vec![0; expected.len()];
     stream.read_exact(&mut body).unwrap();
-    assert_eq!(&body, b"hi");
+    assert_eq!(body, expected.as_bytes());
     let mut lines: Vec<String> = head.split("\\r\\n").map(str::to_owned).collect();
     let ids = lines.extract_if(.., |line| line.starts_with("x-request-id: "));
     let ids: Vec<String> = ids.collect();
@@ -56,8 +53,8 @@ fn heard(gateway: SocketAddr, request: &str) -> Vec<String> {
     lines
 }
 
-/// What callers hear with these fields from the server, in each way in which they can ask, with what is said of limits.
-fn each_way(fields: &'static [u8]) -> Vec<String> {
+/// What callers hear with these fields and this body from the server, in each way in which they can ask, with what is said of limits.
+fn each_way(fields: &'static [u8], body: &'static str) -> Vec<String> {
     let serving = Serving::by(&format!(
         "gateway: {{ listen: 127.0.0.1:0, workers: 1, upstreams: [{{ to: \"http://{}\" }}] }}
 log: {{ format: json }}
@@ -65,7 +62,7 @@ answers: {{ headers: [x-ratelimit] }}
 rules:
   - {{ id: everyone, per: [\"header:x-way\"], limit: \"1/h burst 5\" }}
 ",
-        server(fields)
+        server(fields, body)
     ));
     let gateway = serving.address("gateway");
     // Each with a bucket of its own.
@@ -79,7 +76,7 @@ rules:
         lines.retain(|line| !line.starts_with("x-ratelimit-reset: 1"));
         lines
     };
-    let all = all.map(|request| without_reset(heard(gateway, request)));
+    let all = all.map(|request| without_reset(heard(gateway, request, body)));
     for other in &all[1..] {
         assert_eq!(*other, all[0]);
     }
@@ -92,7 +89,7 @@ fn fields_of_a_server_are_passed_on_whoever_writes_them() {
     let fields = b"Server: s\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nSet-Cookie: a=1\r\nX-Byte: \xe9\r\nX-Empty:\r\n\
         set-cookie: b=2\r\nConnection: keep-alive\r\nKeep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\nTE: gzip\r\nX-Request-Id: theirs\r\n";
     assert_eq!(
-        each_way(fields),
+        each_way(fields, "hi"),
         [
             "content-length: 2",
             "date: Sun, 06 Nov 1994 08:49:37 GMT",
@@ -111,7 +108,7 @@ fn fields_of_a_server_are_passed_on_whoever_writes_them() {
 fn what_a_server_says_of_limits_is_merged_with_ours() {
     let fields = b"Date: now\r\nX-RateLimit-Limit: 9\r\nx-ratelimit-remaining: 0\r\nX-RateLimit-Reset: 7\r\nRetry-After: 3\r\n";
     assert_eq!(
-        each_way(fields),
+        each_way(fields, "hi"),
         [
             "content-length: 2",
             "date: now",
@@ -123,7 +120,7 @@ fn what_a_server_says_of_limits_is_merged_with_ours() {
     );
     let looser = b"Date: now\r\nX-RateLimit-Limit: 99\r\nX-RateLimit-Remaining: 98\r\nX-RateLimit-Reset: 7\r\n";
     assert_eq!(
-        each_way(looser),
+        each_way(looser, "hi"),
         [
             "content-length: 2",
             "date: now",
@@ -137,11 +134,24 @@ fn what_a_server_says_of_limits_is_merged_with_ours() {
 fn what_connection_names_is_not_passed_on() {
     let fields = b"Date: now\r\nConnection: x-secret, keep-alive\r\nX-Secret: 1\r\nX-A: 1\r\n";
     assert_eq!(
-        each_way(fields),
+        each_way(fields, "hi"),
         [
             "content-length: 2",
             "date: now",
             "x-a: 1",
+            "x-ratelimit-limit: 5",
+            "x-ratelimit-remaining: 4",
+        ]
+    );
+}
+
+#[test]
+fn nothing_is_of_a_known_length_too() {
+    assert_eq!(
+        each_way(b"Date: now\r\n", ""),
+        [
+            "content-length: 0",
+            "date: now",
             "x-ratelimit-limit: 5",
             "x-ratelimit-remaining: 4",
         ]
