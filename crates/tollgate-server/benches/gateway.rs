@@ -56,10 +56,13 @@ fn main() {
         at,
         "all",
         0,
-        &proxy_conf(nginx_all, upstream, ALL.min(1_000_000)),
+        &proxy_conf(nginx_all, upstream, ALL.min(1_000_000), ""),
     );
     let nginx_few = free_port();
-    let _nginx_few = nginx(at, "few", 0, &proxy_conf(nginx_few, upstream, FEW));
+    let _nginx_few = nginx(at, "few", 0, &proxy_conf(nginx_few, upstream, FEW, ""));
+    let nginx_same = free_port();
+    let same = proxy_conf(nginx_same, upstream, FEW, SAME_ANSWER);
+    let _nginx_same = nginx(at, "same", 0, &same);
     let rule = |rate: u32, burst: u32| {
         format!("  - {{ id: address, per: [ip], limit: \"{rate}/s burst {burst}\" }}\n")
     };
@@ -72,7 +75,7 @@ fn main() {
     ];
     let ours_three = Tollgate::start(at, "ours-three", upstream, &three.concat());
     let bare = Tollgate::start(at, "bare", upstream, "");
-    for port in [nginx_all, nginx_few] {
+    for port in [nginx_all, nginx_few, nginx_same] {
         wait_for(port);
     }
 
@@ -81,36 +84,55 @@ fn main() {
         "{:34} {:>12} {:>10} {:>10} {:>10}",
         "", "requests/s", "mean µs", "p99 µs", "rejected"
     );
+    let others_lua = at.join("others.lua");
+    fs::write(&others_lua, OTHERS_LUA).unwrap();
+    let others = Some(&*others_lua);
     let cases = [
-        ("nginx, all admitted", nginx_all),
-        ("tollgate, all admitted", ours_all.gateway),
-        ("tollgate, three tiers", ours_three.gateway),
-        ("tollgate without rules", bare.gateway),
-        ("nginx, 99 % rejected", nginx_few),
-        ("tollgate, 99 % rejected", ours_few.gateway),
+        ("nginx, all admitted", nginx_all, None),
+        ("tollgate, all admitted", ours_all.gateway, None),
+        ("tollgate, three tiers", ours_three.gateway, None),
+        ("tollgate without rules", bare.gateway, None),
+        ("nginx, 99 % rejected, own page", nginx_few, None),
+        ("nginx, 99 % rejected, same answer", nginx_same, None),
+        ("tollgate, 99 % rejected", ours_few.gateway, None),
+        ("nginx, same answer, other paths", nginx_same, others),
+        ("tollgate, other paths", ours_few.gateway, others),
     ];
     let mut runs: Vec<Vec<Load>> = vec![Vec::new(); cases.len()];
     for _ in 0..ROUNDS {
-        for ((_, port), runs) in cases.iter().zip(&mut runs) {
-            runs.push(wrk(&format!("http://127.0.0.1:{port}/hello"), None));
+        for ((_, port, script), runs) in cases.iter().zip(&mut runs) {
+            runs.push(wrk(&format!("http://127.0.0.1:{port}/hello"), *script));
         }
     }
-    for ((name, _), runs) in cases.iter().zip(&runs) {
+    for ((name, ..), runs) in cases.iter().zip(&runs) {
         show(name, median(runs, |load| load.per_second));
     }
-    let ratio = |one: usize, other: usize, of: fn(&Load) -> f64| {
-        let mut ratios: Vec<f64> = (runs[one].iter().zip(&runs[other]))
-            .map(|(one, other)| of(one) / of(other))
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        ratios[ratios.len() / 2]
+    let [
+        nginx_all,
+        all,
+        three,
+        bare,
+        nginx_own,
+        nginx_same,
+        few,
+        nginx_others,
+        others,
+    ] = &runs[..]
+    else {
+        unreachable!("as many as there are cases")
     };
-    let admitted = ratio(1, 0, |load| load.per_second);
-    let rejected = ratio(5, 4, |load| load.per_second);
-    let overhead = (ratio(1, 3, |load| load.mean_us) - 1.0) * 100.0;
-    let overhead_three = (ratio(2, 3, |load| load.mean_us) - 1.0) * 100.0;
+    let per_second = |one: &[Load], other: &[Load]| ratio(one, other, |load| load.per_second);
+    let added =
+        |one: &[Load], other: &[Load]| (ratio(one, other, |load| load.mean_us) - 1.0) * 100.0;
+    let (admitted, rejected) = (per_second(all, nginx_all), per_second(few, nginx_same));
+    let (overhead, overhead_three) = (added(all, bare), added(three, bare));
     println!(
         "\nmean latency beside the gateway without rules: one tier {overhead:+.1} %, three tiers {overhead_three:+.1} %"
+    );
+    println!(
+        "rejections beside nginx: {rejected:.2} if it gives the same answer, {:.2} if it says nothing but 429; {:.2} where nobody asks the same twice",
+        per_second(few, nginx_own),
+        per_second(others, nginx_others)
     );
 
     let service = &ours_all;
@@ -129,6 +151,23 @@ fn main() {
     );
 }
 
+/// What Tollgate says to those it rejects, in nginx's words: a page of its own, and figures that do not change.
+const SAME_ANSWER: &str = r#"error_page 429 @denied; }
+location @denied { default_type application/problem+json; add_header X-Request-Id $request_id always;
+  add_header X-RateLimit-Limit 500 always; add_header X-RateLimit-Remaining 0 always; add_header X-RateLimit-Reset 1794859490 always;
+  add_header RateLimit-Policy '"address";q=500;w=1' always; add_header RateLimit '"address";r=0;t=1' always; add_header Retry-After 1 always;
+  return 429 '{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,"detail":"A limit has no room for this request. Try again in 1 second.","violated-policies":["address"],"retry_after":1,"retry_after_ms":1}';
+"#;
+
+/// Nobody asks for the same twice.
+const OTHERS_LUA: &str = r#"
+local nth = 0
+request = function()
+  nth = nth + 1
+  return wrk.format("GET", "/hello/" .. nth)
+end
+"#;
+
 const CHECK_LUA: &str = r#"
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
@@ -143,6 +182,15 @@ fn show(name: &str, load: Load) {
         load.p99_us,
         load.rejected * 100.0
     );
+}
+
+/// The median of the rounds' ratios.
+fn ratio(one: &[Load], other: &[Load], of: fn(&Load) -> f64) -> f64 {
+    let mut ratios: Vec<f64> = (one.iter().zip(other))
+        .map(|(one, other)| of(one) / of(other))
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios[ratios.len() / 2]
 }
 
 fn median(runs: &[Load], by: fn(&Load) -> f64) -> Load {
@@ -229,13 +277,14 @@ fn upstream_conf(port: u16) -> String {
     )
 }
 
-fn proxy_conf(port: u16, upstream: u16, rate: u32) -> String {
+/// `more` goes behind the limit, in its location.
+fn proxy_conf(port: u16, upstream: u16, rate: u32, more: &str) -> String {
     format!(
         "limit_req_zone $binary_remote_addr zone=address:10m rate={rate}r/s;\n\
          upstream behind {{ server 127.0.0.1:{upstream}; keepalive 64; keepalive_requests 1000000000; }}\n\
          server {{ listen 127.0.0.1:{port}; location / {{ limit_req zone=address burst={burst} nodelay; limit_req_status 429; limit_req_log_level info;\n\
            proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection \"\";\n\
-           proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; proxy_set_header Host $host; }} }}\n",
+           proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; proxy_set_header Host $host;\n{more} }} }}\n",
         burst = rate.min(100_000)
     )
 }

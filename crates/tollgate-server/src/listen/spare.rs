@@ -1,27 +1,34 @@
-//! Memory that connections lend each other: a thread serves one at a time, so most of them need none of their own while they are idle, and what was used
-//! a moment ago is still near the processor.
+//! Memory that the connections of a thread lend each other: most of them are idle and need none, and what was used a moment ago is still near the processor.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 thread_local! {
-    static ROOM: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
+    static ROOMS: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
     static TEXT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
+
+/// So many rooms are kept: as many as have requests under way at a busy time.
+const MOST_ROOMS: usize = 64;
 
 /// What grew beyond this is not kept.
 const LARGEST_TEXT: usize = 16 * 1_024;
 
 /// Room for so many bytes, each of them something that was there before.
 pub(super) fn room(bytes: usize) -> Box<[u8]> {
-    let spare = ROOM.try_with(Cell::take).ok().flatten();
-    let fits = spare.filter(|room| room.len() == bytes);
+    let spare = ROOMS.try_with(|rooms| rooms.borrow_mut().pop());
+    let fits = spare.ok().flatten().filter(|room| room.len() == bytes);
     fits.unwrap_or_else(|| vec![0; bytes].into())
 }
 
 /// Takes it back.
 pub(super) fn give_room(room: Box<[u8]>) {
     // A thread that ends has no use for it.
-    let _ = ROOM.try_with(|spare| spare.set(Some(room)));
+    let _ = ROOMS.try_with(|rooms| {
+        let mut rooms = rooms.borrow_mut();
+        if rooms.len() < MOST_ROOMS {
+            rooms.push(room);
+        }
+    });
 }
 
 /// An empty text with room for a usual one.
@@ -63,5 +70,9 @@ mod tests {
         assert_ne!(other.as_ptr(), place);
         give_room(again);
         assert_eq!(room(32).len(), 32);
+        for _ in 0..2 * MOST_ROOMS {
+            give_room(vec![0; 64].into());
+        }
+        assert_eq!(ROOMS.with_borrow(Vec::len), MOST_ROOMS);
     }
 }
