@@ -61,7 +61,7 @@ impl Account {
         }
     }
 
-    /// Of a request that was denied when it came again in the same words, with the answer that goes out now.
+    /// Of a request that was denied when it came again in the same words.
     pub(super) fn denied_again(
         desk: &Arc<Desk>,
         began: Instant,
@@ -70,7 +70,6 @@ impl Account {
     ) -> Self {
         let mut account = Self::of(desk, began, asked);
         account.status = Some(denied.status());
-        account.sent(denied.body().len(), true);
         if let Some(logged) = &mut account.logged {
             logged.decided = Some(denied.decided());
         }

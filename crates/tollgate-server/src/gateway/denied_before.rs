@@ -20,8 +20,8 @@ pub(super) struct DeniedBefore {
     /// Only if there is a log.
     asked: Option<Asked>,
     repeat: Repeat,
-    /// Of the answer that goes out.
-    account: Option<Account>,
+    /// Of the answer that goes out, and how long its body is.
+    account: Option<(Account, usize)>,
 }
 
 impl DeniedBefore {
@@ -30,7 +30,7 @@ impl DeniedBefore {
         if let Some(repeat) = response.extensions_mut().remove::<Repeat>() {
             let repeatable = Repeatable::by(Self {
                 desk: Arc::clone(account.desk()),
-                asked: account.asked().cloned(),
+                asked: account.asked().map(Asked::to_keep),
                 repeat,
                 account: None,
             });
@@ -59,16 +59,19 @@ impl Repeats for DeniedBefore {
                 id: id.value(),
                 ..asked.clone()
             });
-            *account = Some(Account::denied_again(desk, began, asked, denied));
+            let of_it = Account::denied_again(desk, began, asked, denied);
+            *account = Some((of_it, denied.body().len()));
         });
         match repeated {
             Repeated::Denied => Again::Answered,
             Repeated::Admitted(admitted) => Again::Admitted(admitted),
-            _ => Again::Unknown,
+            Repeated::Unknown => Again::Unknown,
         }
     }
 
     fn sent(&mut self) {
-        self.account = None;
+        if let Some((mut account, bytes)) = self.account.take() {
+            account.sent(bytes, true);
+        }
     }
 }

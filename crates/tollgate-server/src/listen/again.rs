@@ -52,6 +52,9 @@ impl fmt::Debug for Repeatable {
 pub(super) struct LastDenied {
     head: Vec<u8>,
     answered_by: Option<Box<dyn Repeats>>,
+    /// Somebody who answers it was asked for; and did not come, as it may have another answer each time, say.
+    is_wanted: bool,
+    in_vain: bool,
 }
 
 impl LastDenied {
@@ -80,8 +83,9 @@ impl LastDenied {
     }
 
     /// A request with this head goes the usual way.
-    pub(super) fn passes(&self, head: &[u8], extensions: &mut Extensions) {
-        if self.answered_by.is_none() && self.begins(head) {
+    pub(super) fn passes(&mut self, head: &[u8], extensions: &mut Extensions) {
+        self.is_wanted = self.answered_by.is_none() && !self.in_vain && self.begins(head);
+        if self.is_wanted {
             extensions.insert(WantRepeat);
         }
     }
@@ -91,10 +95,17 @@ impl LastDenied {
         if answer.status() != StatusCode::TOO_MANY_REQUESTS || head.len() > LONGEST_HEAD {
             return;
         }
-        let repeatable = answer.extensions_mut().remove::<Repeatable>();
-        self.answered_by = repeatable.and_then(|repeatable| repeatable.0.lock().take());
-        self.head.clear();
-        self.head.extend_from_slice(head);
+        if self.head != head {
+            *self = Self {
+                head: head.to_vec(),
+                ..Self::default()
+            };
+        }
+        if let Some(repeatable) = answer.extensions_mut().remove::<Repeatable>() {
+            self.answered_by = repeatable.0.lock().take();
+        } else {
+            self.in_vain |= self.is_wanted;
+        }
     }
 }
 
@@ -130,7 +141,7 @@ mod tests {
         answer
     }
 
-    fn is_wanted(last: &LastDenied, head: &[u8]) -> bool {
+    fn is_wanted(last: &mut LastDenied, head: &[u8]) -> bool {
         let mut extensions = Extensions::new();
         last.passes(head, &mut extensions);
         extensions.get::<WantRepeat>().is_some()
@@ -139,12 +150,12 @@ mod tests {
     #[test]
     fn who_answers_is_asked_for_when_a_denied_request_comes_a_second_time() {
         let mut last = LastDenied::default();
-        assert!(!is_wanted(&last, b"GET /a\r\n\r\n"));
+        assert!(!is_wanted(&mut last, b"GET /a\r\n\r\n"));
         let mut plain = denied(Denies);
         plain.extensions_mut().clear();
         last.note(b"GET /a\r\n\r\n", &mut plain);
-        assert!(is_wanted(&last, b"GET /a\r\n\r\n"));
-        assert!(!is_wanted(&last, b"GET /b\r\n\r\n"));
+        assert!(is_wanted(&mut last, b"GET /a\r\n\r\n"));
+        assert!(!is_wanted(&mut last, b"GET /b\r\n\r\n"));
         assert!(last.again(b"GET /a\r\n\r\n", &mut Vec::new()).is_none());
     }
 
@@ -167,13 +178,26 @@ mod tests {
     }
 
     #[test]
+    fn who_gets_nobody_to_ask_does_not_ask_for_it_for_ever() {
+        let mut last = LastDenied::default();
+        let mut plain = denied(Denies);
+        plain.extensions_mut().clear();
+        last.note(b"GET /a\r\n\r\n", &mut plain);
+        assert!(is_wanted(&mut last, b"GET /a\r\n\r\n"));
+        last.note(b"GET /a\r\n\r\n", &mut plain);
+        assert!(!is_wanted(&mut last, b"GET /a\r\n\r\n"));
+        last.note(b"GET /b\r\n\r\n", &mut plain);
+        assert!(is_wanted(&mut last, b"GET /b\r\n\r\n"));
+    }
+
+    #[test]
     fn who_does_not_know_is_not_asked_again_and_another_is_wanted() {
         let mut last = LastDenied::default();
         last.note(b"GET /a\r\n\r\n", &mut denied(Forgets));
-        assert!(!is_wanted(&last, b"GET /a\r\n\r\n"));
+        assert!(!is_wanted(&mut last, b"GET /a\r\n\r\n"));
         assert!(last.again(b"GET /a\r\n\r\n", &mut Vec::new()).is_some());
         assert!(last.again(b"GET /a\r\n\r\n", &mut Vec::new()).is_none());
-        assert!(is_wanted(&last, b"GET /a\r\n\r\n"));
+        assert!(is_wanted(&mut last, b"GET /a\r\n\r\n"));
     }
 
     #[test]

@@ -17,8 +17,15 @@ use super::server::Server;
 use super::told::{Told, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use super::upload::Upload;
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+/// What is meant for the next hop alone, beside `Connection`, what that names, and how a body is framed. [`Seen`] and `plain` know them by sight.
+pub(super) const HOP_BY_HOP: [HeaderName; 6] = [
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    UPGRADE,
+];
 /// What other proxies say of a caller. From a stranger it is only a claim, and the server would take it for ours.
 const CLAIMS: [HeaderName; 6] = [
     FORWARDED,
@@ -179,14 +186,7 @@ fn remove_seen_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
         headers.remove(CONTENT_LENGTH);
     }
     if seen.has(Seen::TE | Seen::UPGRADE | Seen::HOP) {
-        for name in [
-            KEEP_ALIVE,
-            PROXY_CONNECTION,
-            PROXY_AUTHENTICATE,
-            PROXY_AUTHORIZATION,
-            TE,
-            UPGRADE,
-        ] {
+        for name in HOP_BY_HOP {
             headers.remove(name);
         }
     }

@@ -239,7 +239,8 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
     use tollgate_tower::answer::Dialect;
 
-    use super::super::head::Asker;
+    use super::super::head::{Asker, HOP_BY_HOP};
+    use super::super::seen::Seen;
     use super::super::upload::Upload;
     use super::*;
 
@@ -353,6 +354,18 @@ mod tests {
             let expected = format!("{}: 1\\r\\n", name.to_lowercase());
             assert_eq!((fields, lines), (expected, String::new()));
         }
+        // What is for the next hop alone is never a line.
+        for name in HOP_BY_HOP {
+            let field = (name.clone(), HeaderValue::from_static("1"));
+            let seen = Seen::in_all(&[field].into_iter().collect());
+            assert!(seen.has(Seen::TE | Seen::UPGRADE | Seen::HOP), "{name}");
+            let text = format!("HTTP/1.1 200 OK\r\n{name}: 1\r\ncontent-length: 0\r\n\r\n");
+            let lines = read_response(text.as_bytes(), true).map(|(_, lines)| lines.unwrap());
+            assert!(
+                lines.is_none_or(|lines| lines.as_bytes().is_empty()),
+                "{name}"
+            );
+        }
         // For us alone.
         let ours = b"Connection: Keep-Alive\r\nKeep-Alive: timeout=5\r\n";
         assert_eq!(fields_and_lines(ours), (String::new(), String::new()));
@@ -367,6 +380,15 @@ mod tests {
             ("x-a: b", "c"),
             ("x-a:", ""),
             ("x-a: b", ""),
+            // Long enough to be looked at many bytes at a time.
+            (
+                "x-a: bbbbbbbbbbbbbbbbbbbb",
+                "cccccccccccccccccccccccccccccccccccccccccccc",
+            ),
+            (
+                "x-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: b",
+            ),
         ];
         for (byte, (before, after)) in
             (0..=u8::MAX).flat_map(|byte| places.map(|place| (byte, place)))

@@ -18,12 +18,12 @@ use tokio_rustls::client::TlsStream;
 pub(super) struct Stream {
     kind: Kind,
     heard: Heard,
-    repeated: Option<Repeated>,
+    repeated: Option<Replayed>,
     open: Gauge,
 }
 
 /// What was sent and read before somebody else took over, who is to find all of it as if it had done so.
-struct Repeated {
+struct Replayed {
     request: Request,
     /// What was read.
     read: Bytes,
@@ -82,7 +82,7 @@ impl Stream {
     /// From now on: what is written up to the next flush was sent already, and this is what comes after it. Nobody is woken for that, so it has to be asked
     /// for.
     pub(super) fn repeat(&mut self, read: Bytes) {
-        self.repeated = Some(Repeated {
+        self.repeated = Some(Replayed {
             request: Request::Nothing,
             read,
         });
@@ -117,7 +117,7 @@ impl Stream {
     }
 }
 
-impl Repeated {
+impl Replayed {
     fn poll_read(&mut self, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.request != Request::All {
             return Poll::Pending;

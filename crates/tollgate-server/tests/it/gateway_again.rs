@@ -176,9 +176,11 @@ async fn all_that_come_at_once_are_answered_in_their_order() {
     stream.write_all(all.as_bytes()).await.unwrap();
     let heard = heard(&mut stream).await;
     assert_eq!(statuses(&heard), [429; 7]);
-    // In pieces, too.
+    drop(stream);
+    // In pieces, too, also from the first that nobody reads any more.
     let mut stream = TcpStream::connect(front.address).await.unwrap();
     stream.set_nodelay(true).unwrap();
+    assert_eq!(statuses(&ask_again(&mut stream, 4).await), [429; 4]);
     for nth in 1..5 {
         let (one, other) = SAME.split_at(nth * 7);
         stream.write_all(one.as_bytes()).await.unwrap();
@@ -207,6 +209,80 @@ async fn new_rules_hold_for_them_at_once() {
     let heard = ask_again(&mut stream, 5).await;
     assert_eq!(statuses(&heard), [200, 200, 429, 429, 429]);
     assert_eq!(heard[4].field("x-ratelimit-limit"), Some("4"));
+    drop(stream);
+    front.end().await;
+}
+
+/// Their names are the caller's own, if a trusted proxy gave them.
+#[tokio::test]
+async fn a_name_that_was_given_is_kept() {
+    let rules = format!("identity: {{ trusted_proxies: [127.0.0.1] }}\n{HOURLY}");
+    let front = start("", &rules).await;
+    let mut stream = TcpStream::connect(front.address).await.unwrap();
+    let named = "GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\n\r\n";
+    for nth in 0..6 {
+        let heard = ask(&mut stream, named).await;
+        assert_eq!(heard.status, if nth < 2 { 200 } else { 429 });
+        assert_eq!(heard.field("x-request-id"), Some("mine"));
+    }
+    drop(stream);
+    front.end().await;
+}
+
+/// A queue that is full denies; when a place is free, they wait in it.
+#[tokio::test]
+async fn they_wait_in_a_queue_when_it_has_room() {
+    let rules = "rules: [{ id: even, per: [ip], limit: { algorithm: leaky_bucket, rate: 20/s, queue: 1 } }]";
+    let front = start("", rules).await;
+    let mut stream = TcpStream::connect(front.address).await.unwrap();
+    let (mut passed, mut denied_in_a_row, mut longest) = (0, 0, 0);
+    let began = Instant::now();
+    // Others fill the queue, so that who asks on this connection is denied again and again, and let in between.
+    while passed < 5 || longest < 3 {
+        assert!(began.elapsed() < PATIENCE, "{passed} passed, {longest}");
+        let others = [(); 2].map(|()| front.get("/"));
+        let both = futures_util::future::join_all(others);
+        let (heard, _) = futures_util::future::join(ask_again(&mut stream, 4), both).await;
+        for heard in heard {
+            match heard.status {
+                200 => (passed, denied_in_a_row) = (passed + 1, 0),
+                429 => denied_in_a_row += 1,
+                other => panic!("{other}"),
+            }
+            longest = longest.max(denied_in_a_row);
+        }
+    }
+    let took = began.elapsed().as_secs_f64();
+    drop(stream);
+    // Never more than the rate allows, one for the beginning and one for the end.
+    let came = f64::from(u32::try_from(front.behind.count()).unwrap());
+    assert!(came <= took * 20.0 + 2.0, "{came} in {took} s");
+    front.end().await;
+}
+
+/// Who hammers while the gateway stops is told that its connection ends.
+#[tokio::test]
+async fn they_are_told_of_the_end() {
+    let front = start("", HOURLY).await;
+    let mut stream = TcpStream::connect(front.address).await.unwrap();
+    assert_eq!(statuses(&ask_again(&mut stream, 6).await)[2..], [429; 4]);
+    let stop = front.stop.clone();
+    let patience = Instant::now() + PATIENCE;
+    let mut asked = 0;
+    let closed = loop {
+        assert!(Instant::now() < patience, "it is never told");
+        stream.write_all(SAME.as_bytes()).await.unwrap();
+        let heard = hear_one(&mut stream).await.expect("an answer to each");
+        assert_eq!(heard.status, 429);
+        asked += 1;
+        if asked == 3 {
+            stop.cancel();
+        }
+        if heard.field("connection") == Some("close") {
+            break heard;
+        }
+    };
+    assert!(closed.field("x-request-id").is_some());
     drop(stream);
     front.end().await;
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -15,6 +15,7 @@ use super::body::TollgateBody;
 use super::decided::Decided;
 use super::gate::{Admission, Gate, Settled};
 use super::place::at_once;
+use super::repeat::WantRepeat;
 use crate::answer::Answers;
 
 type Waiting = Pin<Box<dyn Future<Output = Option<Admission>> + Send>>;
@@ -116,13 +117,14 @@ where
 
 fn begin<S, B>(
     gate: &Arc<Gate>,
-    request: Request<B>,
+    mut request: Request<B>,
     service: &mut Option<S>,
 ) -> Option<State<S::Future, B>>
 where
     S: Service<Request<B>>,
 {
     if gate.passes_unasked(request.method(), request.headers()) {
+        forget_wish(request.extensions_mut());
         return Some(State::Running {
             response: service.take()?.call(request),
             decided: None,
@@ -178,6 +180,7 @@ where
     S: Service<Request<B>>,
 {
     let keeps = gate.keeps_decision_of(&parts);
+    forget_wish(&mut parts.extensions);
     if gate.hands_on_decisions {
         parts.extensions.insert(decided.clone());
     }
@@ -187,6 +190,14 @@ where
         answers,
         keeps,
     })
+}
+
+/// A layer behind this one would answer the same request without this one being asked.
+fn forget_wish(extensions: &mut Extensions) {
+    // Mostly there is none, and to look is cheaper than to remove.
+    if extensions.get::<WantRepeat>().is_some() {
+        extensions.remove::<WantRepeat>();
+    }
 }
 
 fn stop<F, B>(response: Response<Bytes>) -> State<F, B> {

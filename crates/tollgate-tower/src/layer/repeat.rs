@@ -3,6 +3,7 @@
 //! For servers that see the bytes of requests. Who is denied and asks on and on mostly asks for the same on the same connection, and is to cost little.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use http::StatusCode;
@@ -19,7 +20,8 @@ pub struct WantRepeat;
 
 /// Among the extensions of a response that denied a request: decides about the same request when it comes again.
 ///
-/// The same is what has the same head, byte for byte, and comes on the same connection, as who calls is not looked at again.
+/// The same is what has the same head, byte for byte, and comes on the same connection, as who calls is not looked at again. Whoever stands in front of the layer
+/// is not asked, so the layer is to be the first that decides.
 #[derive(Clone)]
 pub struct Repeat(Arc<Question>);
 
@@ -33,7 +35,7 @@ struct Question {
 
 /// What comes of a request that comes again.
 #[derive(Debug)]
-#[non_exhaustive]
+#[must_use = "a request that is let in is charged"]
 pub enum Repeated {
     /// It is denied again.
     Denied,
@@ -50,9 +52,16 @@ pub struct DeniedAgain<'a> {
     answer: Sheet,
 }
 
-/// Among a request's extensions: it was decided on already, and by whom.
+/// Among a request's extensions: it was decided on already, and by whom. Good for one request.
 #[derive(Clone)]
-pub struct Admitted(Arc<(Arc<Gate>, Arc<Policy>, Decision)>);
+pub struct Admitted(Arc<Ticket>);
+
+struct Ticket {
+    gate: Arc<Gate>,
+    policy: Arc<Policy>,
+    decision: Decision,
+    is_used: AtomicBool,
+}
 
 impl Repeat {
     /// `None` if the answer is another one each time, or whoever asks is told by others.
@@ -100,8 +109,12 @@ impl Repeat {
             });
             return Repeated::Denied;
         }
-        let admitted = (Arc::clone(gate), Arc::clone(&current), decision);
-        Repeated::Admitted(Admitted(Arc::new(admitted)))
+        Repeated::Admitted(Admitted(Arc::new(Ticket {
+            gate: Arc::clone(gate),
+            policy: Arc::clone(&current),
+            decision,
+            is_used: AtomicBool::new(false),
+        })))
     }
 }
 
@@ -132,10 +145,12 @@ impl DeniedAgain<'_> {
 }
 
 impl Admitted {
-    /// What this gate decided, and by what, if it was this one.
+    /// What this gate decided, and by what, if it was this one and nobody came in by it yet.
     pub(super) fn by(&self, gate: &Gate) -> Option<(&Arc<Policy>, &Decision)> {
-        let (by, policy, decision) = &*self.0;
-        std::ptr::eq(Arc::as_ptr(by), gate).then_some((policy, decision))
+        let ticket = &*self.0;
+        let is_ours = std::ptr::eq(Arc::as_ptr(&ticket.gate), gate);
+        let is_good = is_ours && !ticket.is_used.swap(true, Relaxed);
+        is_good.then_some((&ticket.policy, &ticket.decision))
     }
 }
 
@@ -149,6 +164,6 @@ impl fmt::Debug for Repeat {
 
 impl fmt::Debug for Admitted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Admitted").field(&self.0.2).finish()
+        f.debug_tuple("Admitted").field(&self.0.decision).finish()
     }
 }

@@ -118,6 +118,11 @@ async fn when_there_is_room_again_it_goes_the_usual_way_and_is_charged_once() {
     let passed = send(&service, request).await;
     assert_eq!(passed.status(), 200);
     assert_eq!(fields(passed.headers(), "x-ratelimit-remaining"), ["1"]);
+    // Once.
+    let mut request = ask("GET", "/a");
+    request.extensions_mut().insert(admitted.clone());
+    let second = send(&service, request).await;
+    assert_eq!(fields(second.headers(), "x-ratelimit-remaining"), ["0"]);
     // What one layer let in, another one decides about.
     let other = limiter(&hand, [rule("other", "1/h burst 1")]);
     let other = limited(&TollgateLayer::new(other));
@@ -172,4 +177,19 @@ async fn an_answer_that_is_not_the_usual_one_is_not_repeated() {
     let told = TollgateLayer::new(limiter(&hand(), rules())).request(|_| Ask::new().client("a"));
     let told = denied(&limited(&told), "GET", "/a").await;
     assert!(told.extensions().get::<Repeat>().is_none());
+}
+
+#[tokio::test]
+async fn a_layer_behind_another_one_gives_nothing_to_ask_again() {
+    let hand = hand();
+    let inner = TollgateLayer::new(limiter(&hand, [rule("inner", HOURLY)]));
+    let outer = TollgateLayer::new(limiter(&hand, [rule("outer", "1/h burst 9")]));
+    let service = outer.layer(limited(&inner));
+    let mut heard = Vec::new();
+    for _ in 0..4 {
+        let response = service.clone().oneshot(ask("GET", "/a")).await.unwrap();
+        assert!(response.extensions().get::<Repeat>().is_none());
+        heard.push(response.status().as_u16());
+    }
+    assert_eq!(heard, [200, 200, 429, 429]);
 }
