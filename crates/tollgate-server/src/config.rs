@@ -28,7 +28,7 @@ mod who;
 
 pub use doors::{Admin, Gateway, Rls, Service};
 pub use file::ConfigFile;
-pub use gateway::{AccessLogFormat, Front};
+pub use gateway::{AccessLogFormat, Front, Preflights};
 pub use keeping::{DatabaseSettings, LogConfig, LogFormat, LogLevel};
 pub use policy::{PolicyConfig, read_client, read_rule};
 pub use secret::{Secret, Url};

@@ -105,6 +105,7 @@ impl Gateway {
             },
             timeout: config.body_timeout,
         };
+        let (max_delay, preflights) = (config.max_delay, config.preflights);
         let behind = Arc::new(behind);
         let (mut workers, mut threads) = (Vec::new(), Vec::new());
         for nth in 0..worker_count(config) {
@@ -117,6 +118,8 @@ impl Gateway {
             let behind = Arc::clone(&behind);
             let make = move || {
                 let layer = (desk.door.layer())
+                    .max_delay(max_delay)
+                    .charge_preflights(preflights == config::Preflights::Charge)
                     .forward_normal_paths(true)
                     .hand_on_decisions(false)
                     .fields_as_lines(true)

@@ -20,7 +20,7 @@
 //!
 //! ## The walk of a request
 //! 1. A CORS preflight passes uncharged: browsers send it by themselves and without credentials, so it would count for the wrong
-//!    caller; and show its denial as a CORS error, which tells nobody anything ([`TollgateLayer::charge_preflights`]).
+//!    caller; and show its denial as a CORS error, which tells nobody anything ([`TollgateLayer::charge_preflights`]). Only its path is looked at, as below.
 //! 2. The current [`Policy`] is taken, one snapshot for the whole request. A path that can be read in more than one way is answered with 400.
 //! 3. Who calls? The policy's [`identity`](crate::identity) says so by the peer's address and the headers; or a
 //!    [closure](TollgateLayer::request) of yours does.
@@ -282,8 +282,8 @@ impl TollgateLayer {
         self
     }
 
-    /// Whether CORS preflights (`OPTIONS` with `Origin` and `Access-Control-Request-Method`) are charged like all else. Not by default,
-    /// so whoever answers them behind this layer should do so cheaply.
+    /// Whether CORS preflights (`OPTIONS` with `Origin` and `Access-Control-Request-Method`) are charged like all else. Not by default: then anybody
+    /// may send any number of them, so whoever answers them behind this layer should do so cheaply.
     #[must_use]
     pub fn charge_preflights(mut self, charge: bool) -> Self {
         self.gate.charges_preflights = charge;

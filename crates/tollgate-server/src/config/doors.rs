@@ -23,6 +23,8 @@ pub(super) const GATEWAY: &[&str] = &[
     "max_body",
     "max_streams",
     "max_age",
+    "max_delay",
+    "preflights",
     "drain",
     "access_log",
     "access_log_file",

@@ -37,12 +37,26 @@ pub struct Front {
     pub max_streams: u32,
     /// How old a connection of HTTP/2 may become.
     pub max_age: Duration,
+    /// How long a request may wait for its turn in a queue.
+    pub max_delay: Duration,
+    /// What becomes of the questions that browsers ask before they ask another origin.
+    pub preflights: Preflights,
     /// How long requests may take to end when the program does.
     pub drain: Duration,
     /// The log of requests.
     pub access_log: AccessLogFormat,
     /// Where it is written; `None`: stdout.
     pub access_log_file: Option<PathBuf>,
+}
+
+/// What becomes of CORS preflights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preflights {
+    /// They are decided on like all else.
+    #[default]
+    Charge,
+    /// They go to the servers uncharged, however many.
+    Pass,
 }
 
 /// The form of the access log.
@@ -72,6 +86,8 @@ impl Default for Front {
             max_body: 100 * 1_024 * 1_024,
             max_streams: 100,
             max_age: Duration::from_secs(3_600),
+            max_delay: Duration::from_secs(30),
+            preflights: Preflights::default(),
             drain: Duration::from_secs(30),
             access_log: AccessLogFormat::Off,
             access_log_file: None,
@@ -103,6 +119,7 @@ pub(super) fn front(fields: &Fields<'_>, problems: &mut Problems) -> Front {
         ("text", AccessLogFormat::Text),
         ("json", AccessLogFormat::Json),
     ];
+    let preflights = [("charge", Preflights::Charge), ("pass", Preflights::Pass)];
     let file = text(4_096, "the path of a file");
     Front {
         workers,
@@ -117,6 +134,13 @@ pub(super) fn front(fields: &Fields<'_>, problems: &mut Problems) -> Front {
         max_body: fields.or("max_body", default.max_body, problems, size(0..=1 << 50)),
         max_streams: u32::try_from(streams).unwrap_or(default.max_streams),
         max_age: fields.or("max_age", default.max_age, problems, time()),
+        max_delay: fields.or("max_delay", default.max_delay, problems, time()),
+        preflights: fields.or(
+            "preflights",
+            default.preflights,
+            problems,
+            choice(&preflights),
+        ),
         drain: fields.or("drain", default.drain, problems, time()),
         access_log: fields.or("access_log", default.access_log, problems, choice(&formats)),
         access_log_file: fields

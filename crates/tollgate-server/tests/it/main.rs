@@ -33,6 +33,7 @@ mod gateway_crowd;
 mod gateway_fields;
 mod gateway_log;
 mod gateway_malformed;
+mod gateway_preflights;
 mod gateway_rotation;
 mod gateway_slow;
 mod gateway_stop;

@@ -117,22 +117,26 @@ where
 
 fn begin<S, B>(
     gate: &Arc<Gate>,
-    mut request: Request<B>,
+    request: Request<B>,
     service: &mut Option<S>,
 ) -> Option<State<S::Future, B>>
 where
     S: Service<Request<B>>,
 {
-    if gate.passes_unasked(request.method(), request.headers()) {
-        forget_wish(request.extensions_mut());
+    let is_unasked = gate.passes_unasked(request.method(), request.headers());
+    let (mut parts, body) = request.into_parts();
+    if is_unasked {
+        if let Err(refused) = gate.pass_unasked(&mut parts) {
+            return Some(stop(refused));
+        }
+        forget_wish(&mut parts.extensions);
         return Some(State::Running {
-            response: service.take()?.call(request),
+            response: service.take()?.call(Request::from_parts(parts, body)),
             decided: None,
             answers: None,
             keeps: false,
         });
     }
-    let (mut parts, body) = request.into_parts();
     let decided = match gate.answers_at_once {
         true => at_once(gate.decide(&parts)),
         false => None,

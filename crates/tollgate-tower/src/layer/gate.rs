@@ -109,6 +109,20 @@ impl Gate {
             && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
     }
 
+    /// Makes a path that passes unasked the one that others go on with, or refuses it: servers may not disagree about it either.
+    pub(super) fn pass_unasked(&self, parts: &mut Parts) -> Result<(), Response<Bytes>> {
+        let policy = self.policies.policy();
+        let forward = Target::of(policy.rules(), &head(parts))
+            .and_then(|target| self.normal_form(&parts.uri, &target));
+        match forward {
+            Ok(forward) => {
+                set_target(parts, forward);
+                Ok(())
+            }
+            Err(error) => Err(self.answers.refused(&error, self.dialect_of(parts))),
+        }
+    }
+
     pub(super) async fn decide(&self, parts: &Parts) -> Result<Charged, PathError> {
         let known = parts.extensions.get::<Admitted>();
         let known = known.and_then(|admitted| admitted.by(self));
@@ -127,10 +141,7 @@ impl Gate {
                 decision
             }
         };
-        let forward = match self.forwards_normal_paths {
-            true => normal_form(&parts.uri, target.path.as_str())?,
-            false => None,
-        };
+        let forward = self.normal_form(&parts.uri, &target)?;
         drop(target);
         Ok(Charged {
             policy,
@@ -139,6 +150,18 @@ impl Gate {
             forward,
             decision,
         })
+    }
+
+    /// The path and query to forward, if they are not those that came.
+    fn normal_form(
+        &self,
+        uri: &Uri,
+        target: &Target<'_>,
+    ) -> Result<Option<PathAndQuery>, PathError> {
+        match self.forwards_normal_paths {
+            true => normal_form(uri, target.path.as_str()),
+            false => Ok(None),
+        }
     }
 
     /// The whole way, up to the service.
@@ -273,14 +296,18 @@ impl Gate {
 impl Charged {
     /// What goes along with a request that goes, which gets the form in which it is to go on.
     fn go(self, parts: &mut Parts) -> (Decided, Option<Arc<Answers>>) {
-        if let Some(forward) = self.forward {
-            let mut uri = std::mem::take(&mut parts.uri).into_parts();
-            uri.path_and_query = Some(forward);
-            // The parts of an address that was one, and a path in its place, are one.
-            parts.uri = Uri::from_parts(uri).unwrap_or_default();
-        }
+        set_target(parts, self.forward);
         let answers = self.policy.answers().cloned();
         (Decided::new(self.decision), answers)
+    }
+}
+
+fn set_target(parts: &mut Parts, forward: Option<PathAndQuery>) {
+    if let Some(forward) = forward {
+        let mut uri = std::mem::take(&mut parts.uri).into_parts();
+        uri.path_and_query = Some(forward);
+        // The parts of an address that was one, and a path in its place, are one.
+        parts.uri = Uri::from_parts(uri).unwrap_or_default();
     }
 }
 

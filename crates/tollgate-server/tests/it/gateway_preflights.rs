@@ -1,0 +1,67 @@
+//! CORS preflights at the gateway: what browsers ask before they ask another origin, and what others may send just as well.
+
+use std::time::Duration;
+
+use crate::gateway::{Front, start};
+
+const HOURLY: &str = "rules: [{ id: address, per: [ip], limit: \"1/h burst 2\" }]";
+
+/// Sends so many for this path, each on a connection of its own, and returns what was answered.
+async fn preflights(front: &Front, path: &str, count: usize) -> Vec<u16> {
+    let said = format!(
+        "OPTIONS {path} HTTP/1.1\r\nHost: a\r\nOrigin: https://example.com\r\nAccess-Control-Request-Method: POST\r\nConnection: close\r\n\r\n"
+    );
+    let mut statuses = Vec::new();
+    for _ in 0..count {
+        let heard = front.exchange(&said).await;
+        statuses.extend(heard.iter().map(|heard| heard.status));
+    }
+    statuses
+}
+
+#[tokio::test]
+async fn a_flood_of_preflights_is_limited_like_any_other() {
+    let front = start("", HOURLY).await;
+    assert_eq!(
+        preflights(&front, "/v1", 5).await,
+        [200, 200, 429, 429, 429]
+    );
+    assert_eq!(front.behind.count(), 2);
+}
+
+#[tokio::test]
+async fn preflights_pass_uncharged_where_that_is_wanted() {
+    let front = start("preflights: pass", HOURLY).await;
+    assert_eq!(preflights(&front, "/v1", 5).await, [200; 5]);
+    // Nothing was taken for them.
+    let heard = front.exchange("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+    let statuses: Vec<u16> = heard.iter().map(|heard| heard.status).collect();
+    assert_eq!(statuses, [200, 200, 429]);
+    assert_eq!(front.behind.count(), 7);
+}
+
+/// Whether or not it is charged: servers could take it for another path than the one that rules were asked about.
+#[tokio::test]
+async fn a_preflight_has_the_one_spelling_of_its_path_or_is_refused() {
+    for fields in ["", "preflights: pass"] {
+        let front = start(fields, HOURLY).await;
+        assert_eq!(preflights(&front, "/a%2Fb", 1).await, [400], "{fields}");
+        assert_eq!(preflights(&front, "/v1/..;/x", 1).await, [400], "{fields}");
+        assert_eq!(front.behind.count(), 0);
+        assert_eq!(preflights(&front, "//a/./%62?q=1", 1).await, [200]);
+        let requests = front.behind.requests.lock();
+        let (_, uri, _) = &requests[0];
+        assert_eq!(uri, "/a/b?q=1", "{fields}");
+    }
+}
+
+#[tokio::test]
+async fn who_would_wait_longer_than_is_allowed_is_denied_at_once() {
+    let queue = "rules: [{ id: queue, per: [], limit: \"1/min queue 5\" }]";
+    let front = start("max_delay: 50ms", queue).await;
+    let said = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    assert_eq!(front.exchange(said).await[0].status, 200);
+    let denied = tokio::time::timeout(Duration::from_secs(30), front.exchange(said)).await;
+    assert_eq!(denied.expect("it waits for its turn")[0].status, 429);
+    assert_eq!(front.behind.count(), 1);
+}
