@@ -190,6 +190,7 @@ fn listen_config(
         longest_age: config.max_age,
         drain: config.drain,
         on_refused_head: OnRefusedHead::default(),
+        answers_repeats: true,
         tls: certificate.map(Certificate::server_config).transpose()?,
     })
 }

@@ -70,6 +70,8 @@ pub struct ListenConfig {
     pub longest_age: Duration,
     /// How long requests that are under way may take to end once there is an end to it all.
     pub drain: Duration,
+    /// Whether the service may say what answers a denied request that comes again, so that its head is worth keeping.
+    pub answers_repeats: bool,
     /// How to speak TLS, if it is to be spoken.
     pub tls: Option<Arc<rustls::ServerConfig>>,
 }
@@ -88,6 +90,7 @@ impl Default for ListenConfig {
             most_streams: 100,
             longest_age: Duration::from_secs(3_600),
             drain: Duration::from_secs(30),
+            answers_repeats: false,
             tls: None,
         }
     }

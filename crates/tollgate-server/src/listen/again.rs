@@ -48,16 +48,57 @@ impl fmt::Debug for Repeatable {
 
 /// The last request of a connection that was denied. It is asked for what answers it when it comes a second time, so that those who do not ask
 /// again cost nothing.
-#[derive(Default)]
 pub(super) struct LastDenied {
+    /// Whether anybody would answer it.
+    is_kept: bool,
     head: Vec<u8>,
     answered_by: Option<Box<dyn Repeats>>,
-    /// Somebody who answers it was asked for; and did not come, as it may have another answer each time, say.
+    /// Somebody who answers it was asked for.
     is_wanted: bool,
-    in_vain: bool,
+    vain: Vain,
+}
+
+/// For how many requests nobody is asked for, as whoever came could not answer, or nobody did: it may have another answer each time, say. Twice as many
+/// each time, up to a bound, until somebody has answered.
+struct Vain {
+    left: u8,
+    next: u8,
+}
+
+const FEWEST_IN_VAIN: u8 = 1;
+const MOST_IN_VAIN: u8 = 64;
+
+impl Vain {
+    const NOT: Self = Self {
+        left: 0,
+        next: FEWEST_IN_VAIN,
+    };
+
+    fn again(&mut self) {
+        self.left = self.next - 1;
+        self.next = self.next.saturating_mul(2).min(MOST_IN_VAIN);
+    }
+
+    /// Whether to try it this time.
+    fn is_over(&mut self) -> bool {
+        let is_over = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        is_over
+    }
 }
 
 impl LastDenied {
+    /// What is denied is kept only where somebody may answer it again.
+    pub(super) fn new(is_kept: bool) -> Self {
+        Self {
+            is_kept,
+            head: Vec::new(),
+            answered_by: None,
+            is_wanted: false,
+            vain: Vain::NOT,
+        }
+    }
+
     /// Whether what was read begins with it.
     fn begins(&self, read: &[u8]) -> bool {
         !self.head.is_empty() && read.starts_with(&self.head)
@@ -69,9 +110,15 @@ impl LastDenied {
             return None;
         }
         let again = self.answered_by.as_mut()?.again(answer);
-        if matches!(again, Again::Unknown) {
-            self.answered_by = None;
+        match again {
+            Again::Answered | Again::Admitted(_) => self.vain = Vain::NOT,
+            Again::Unknown => {
+                self.answered_by = None;
+                self.vain.again();
+            }
         }
+        // Whoever is asked for this one is known.
+        self.is_wanted = false;
         Some((self.head.len(), again))
     }
 
@@ -84,7 +131,7 @@ impl LastDenied {
 
     /// A request with this head goes the usual way.
     pub(super) fn passes(&mut self, head: &[u8], extensions: &mut Extensions) {
-        self.is_wanted = self.answered_by.is_none() && !self.in_vain && self.begins(head);
+        self.is_wanted = self.answered_by.is_none() && self.begins(head) && self.vain.is_over();
         if self.is_wanted {
             extensions.insert(WantRepeat);
         }
@@ -92,19 +139,21 @@ impl LastDenied {
 
     /// This was the answer to it.
     pub(super) fn note<B>(&mut self, head: &[u8], answer: &mut Response<B>) {
-        if answer.status() != StatusCode::TOO_MANY_REQUESTS || head.len() > LONGEST_HEAD {
+        let is_denied = answer.status() == StatusCode::TOO_MANY_REQUESTS;
+        if !self.is_kept || !is_denied || head.len() > LONGEST_HEAD {
             return;
         }
         if self.head != head {
-            *self = Self {
-                head: head.to_vec(),
-                ..Self::default()
-            };
+            self.head.clear();
+            self.head.extend_from_slice(head);
+            self.answered_by = None;
+            self.is_wanted = false;
+            self.vain = Vain::NOT;
         }
         if let Some(repeatable) = answer.extensions_mut().remove::<Repeatable>() {
             self.answered_by = repeatable.0.lock().take();
-        } else {
-            self.in_vain |= self.is_wanted;
+        } else if self.is_wanted {
+            self.vain.again();
         }
     }
 }
@@ -149,7 +198,7 @@ mod tests {
 
     #[test]
     fn who_answers_is_asked_for_when_a_denied_request_comes_a_second_time() {
-        let mut last = LastDenied::default();
+        let mut last = LastDenied::new(true);
         assert!(!is_wanted(&mut last, b"GET /a\r\n\r\n"));
         let mut plain = denied(Denies);
         plain.extensions_mut().clear();
@@ -161,7 +210,7 @@ mod tests {
 
     #[test]
     fn only_the_same_bytes_are_answered_and_what_follows_is_left() {
-        let mut last = LastDenied::default();
+        let mut last = LastDenied::new(true);
         last.note(b"GET /a\r\n\r\n", &mut denied(Denies));
         for other in [
             &b"GET /a\r\n"[..],
@@ -177,22 +226,36 @@ mod tests {
         assert!(matches!(again, Again::Answered));
     }
 
-    #[test]
-    fn who_gets_nobody_to_ask_does_not_ask_for_it_for_ever() {
-        let mut last = LastDenied::default();
+    /// Whether it is asked for somebody, each of so many times that it is denied and nobody comes.
+    fn asked_in_vain(last: &mut LastDenied, head: &[u8], times: usize) -> Vec<bool> {
         let mut plain = denied(Denies);
         plain.extensions_mut().clear();
-        last.note(b"GET /a\r\n\r\n", &mut plain);
-        assert!(is_wanted(&mut last, b"GET /a\r\n\r\n"));
-        last.note(b"GET /a\r\n\r\n", &mut plain);
-        assert!(!is_wanted(&mut last, b"GET /a\r\n\r\n"));
-        last.note(b"GET /b\r\n\r\n", &mut plain);
-        assert!(is_wanted(&mut last, b"GET /b\r\n\r\n"));
+        let ask = |_| {
+            let is_wanted = is_wanted(last, head);
+            last.note(head, &mut plain);
+            is_wanted
+        };
+        (0..times).map(ask).collect()
+    }
+
+    #[test]
+    fn who_gets_nobody_to_ask_asks_for_it_ever_more_seldom() {
+        let mut last = LastDenied::new(true);
+        let asked = asked_in_vain(&mut last, b"GET /a\r\n\r\n", 1_000);
+        assert_eq!(
+            asked[..9],
+            [false, true, true, false, true, false, false, false, true]
+        );
+        let often = asked.iter().filter(|is_wanted| **is_wanted).count();
+        assert!((15..=25).contains(&often), "{often} times");
+        // For another request it may be otherwise.
+        let asked = asked_in_vain(&mut last, b"GET /b\r\n\r\n", 2);
+        assert_eq!(asked, [false, true]);
     }
 
     #[test]
     fn who_does_not_know_is_not_asked_again_and_another_is_wanted() {
-        let mut last = LastDenied::default();
+        let mut last = LastDenied::new(true);
         last.note(b"GET /a\r\n\r\n", &mut denied(Forgets));
         assert!(!is_wanted(&mut last, b"GET /a\r\n\r\n"));
         assert!(last.again(b"GET /a\r\n\r\n", &mut Vec::new()).is_some());
@@ -200,9 +263,44 @@ mod tests {
         assert!(is_wanted(&mut last, b"GET /a\r\n\r\n"));
     }
 
+    /// Denials that are not remembered, say: to prepare for each what is never asked would cost more than it saves.
+    #[test]
+    fn if_nobody_ever_knows_they_are_wanted_ever_more_seldom() {
+        let mut last = LastDenied::new(true);
+        let head = b"GET /a\r\n\r\n";
+        let mut often = 0;
+        for _ in 0..1_000 {
+            assert!(
+                last.again(head, &mut Vec::new())
+                    .is_none_or(|(_, again)| matches!(again, Again::Unknown))
+            );
+            let is_wanted = is_wanted(&mut last, head);
+            often += usize::from(is_wanted);
+            let mut answer = denied(Forgets);
+            if !is_wanted {
+                answer.extensions_mut().clear();
+            }
+            last.note(head, &mut answer);
+        }
+        assert!((15..=25).contains(&often), "{often} times");
+        // Once somebody has known, the next is wanted at once.
+        last.note(head, &mut denied(Denies));
+        assert!(last.again(head, &mut Vec::new()).is_some());
+        last.answered_by = Some(Box::new(Forgets));
+        assert!(last.again(head, &mut Vec::new()).is_some());
+        assert!(is_wanted(&mut last, head));
+    }
+
+    #[test]
+    fn nothing_is_kept_where_nobody_answers() {
+        let mut last = LastDenied::new(false);
+        last.note(b"GET /a\r\n\r\n", &mut denied(Denies));
+        assert!(last.head.is_empty() && last.answered_by.is_none());
+    }
+
     #[test]
     fn what_passed_or_is_long_is_not_kept() {
-        let mut last = LastDenied::default();
+        let mut last = LastDenied::new(true);
         let mut passed = denied(Denies);
         *passed.status_mut() = StatusCode::OK;
         last.note(b"GET /a\r\n\r\n", &mut passed);

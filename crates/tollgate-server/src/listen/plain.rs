@@ -35,8 +35,8 @@ const ROOM: usize = 8 * 1_024;
 /// Who sends more fields is not plain.
 const MOST_FIELDS: usize = 64;
 
-/// Room for the fields that are added on the way to a server, so that nothing is moved when they are.
-const ADDED_FIELDS: usize = 5;
+/// Room for the fields that are added in front of the decision, the name of a request and those of a trace, so that nothing is moved when they are.
+const ADDED_FIELDS: usize = 3;
 
 /// What is as short goes out in one piece with its head.
 const SHORT: usize = 4 * 1_024;
@@ -62,7 +62,7 @@ where
     B: Body<Data = Bytes>,
 {
     let mut inbox = Inbox::default();
-    let mut last_denied = LastDenied::default();
+    let mut last_denied = LastDenied::new(config.answers_repeats);
     loop {
         let left = |inbox: &Inbox, answer| Left {
             read: Bytes::copy_from_slice(inbox.read()),
@@ -99,6 +99,8 @@ where
             spare::give_text(answer);
         }
         let Some((mut request, end)) = read_request(inbox.read(), config.most_head_bytes) else {
+            // It may have come with the request before it, and its time counts from now on.
+            watch.has_read();
             return Some(left(&inbox, None));
         };
         let asked = inbox.read().get(..end).unwrap_or_default();

@@ -151,9 +151,8 @@ impl Link {
                 Answered::Plainly(mut response, lines) => {
                     self.turns.next = FEWEST_TURNS;
                     if let Some(lines) = lines {
-                        // There is room in those of the request, which is over. They are empty since it left the front.
+                        // There is room in those of the request, which is over; they were emptied before it was sent.
                         *response.extensions_mut() = std::mem::take(request.extensions_mut());
-                        response.extensions_mut().clear();
                         response.extensions_mut().insert(lines);
                     }
                     return Ok(response.map(Received::Whole));

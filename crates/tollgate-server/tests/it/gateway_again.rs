@@ -191,6 +191,46 @@ async fn all_that_come_at_once_are_answered_in_their_order() {
     front.end().await;
 }
 
+/// More than a task may do in one go.
+#[tokio::test]
+async fn hundreds_that_come_at_once_are_all_answered_and_counted() {
+    let front = start("", HOURLY).await;
+    let mut stream = TcpStream::connect(front.address).await.unwrap();
+    assert_eq!(statuses(&ask_again(&mut stream, 5).await)[2..], [429; 3]);
+    let (mut hear, mut say) = stream.into_split();
+    let said = tokio::spawn(async move {
+        let last = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let all = SAME.repeat(1_000) + last;
+        say.write_all(all.as_bytes()).await.unwrap();
+        say
+    });
+    assert_eq!(statuses(&heard(&mut hear).await), [429; 1_001]);
+    drop((hear, said.await.unwrap()));
+    front
+        .until_figure("tollgate_gateway_requests_total{status=\"4xx\"}", |n| {
+            n == 1_004
+        })
+        .await;
+    front.end().await;
+}
+
+/// They are read each time, and heard in the operator's words.
+#[tokio::test]
+async fn an_answer_in_words_of_ones_own_is_the_same_each_time() {
+    let own =
+        format!("{HOURLY}\nanswers: {{ denied: {{ body: \"come back in {{retry_after}} s\" }} }}");
+    let front = start("", &own).await;
+    let mut stream = TcpStream::connect(front.address).await.unwrap();
+    let heard = ask_again(&mut stream, 8).await;
+    assert_eq!(statuses(&heard)[2..], [429; 6]);
+    for heard in &heard[2..] {
+        let body = String::from_utf8(heard.body.clone()).unwrap();
+        assert!(body.starts_with("come back in "), "{body}");
+    }
+    drop(stream);
+    front.end().await;
+}
+
 #[tokio::test]
 async fn new_rules_hold_for_them_at_once() {
     let front = start("", HOURLY).await;

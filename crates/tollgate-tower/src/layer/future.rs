@@ -126,7 +126,7 @@ where
     let is_unasked = gate.passes_unasked(request.method(), request.headers());
     let (mut parts, body) = request.into_parts();
     if is_unasked {
-        if let Err(refused) = gate.pass_unasked(&mut parts) {
+        if let Some(refused) = gate.pass_unasked(&mut parts) {
             return Some(stop(refused));
         }
         forget_wish(&mut parts.extensions);

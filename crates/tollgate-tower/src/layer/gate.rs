@@ -109,17 +109,17 @@ impl Gate {
             && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
     }
 
-    /// Makes a path that passes unasked the one that others go on with, or refuses it: servers may not disagree about it either.
-    pub(super) fn pass_unasked(&self, parts: &mut Parts) -> Result<(), Response<Bytes>> {
+    /// Makes a path that passes unasked the one that others go on with; or the answer that refuses it, as servers may not disagree about it either.
+    pub(super) fn pass_unasked(&self, parts: &mut Parts) -> Option<Response<Bytes>> {
         let policy = self.policies.policy();
         let forward = Target::of(policy.rules(), &head(parts))
             .and_then(|target| self.normal_form(&parts.uri, &target));
         match forward {
             Ok(forward) => {
                 set_target(parts, forward);
-                Ok(())
+                None
             }
-            Err(error) => Err(self.answers.refused(&error, self.dialect_of(parts))),
+            Err(error) => Some(self.answers.refused(&error, self.dialect_of(parts))),
         }
     }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use tollgate::{Decision, Dimension, Limiter, Met, RuleSet};
 use tollgate_tower::TollgateLayer;
@@ -160,6 +161,12 @@ async fn an_answer_that_is_not_the_usual_one_is_not_repeated() {
     // No body; and a status of gRPC.
     let head = denied(&service, "HEAD", "/a").await;
     assert!(head.extensions().get::<Repeat>().is_none());
+    let mut call = ask("POST", "/a");
+    let grpc = HeaderValue::from_static("application/grpc");
+    call.headers_mut().insert(CONTENT_TYPE, grpc);
+    let call = send(&service, call).await;
+    assert_eq!(call.headers()["grpc-status"], "8");
+    assert!(call.extensions().get::<Repeat>().is_none());
     // Nobody asked for it.
     let mut unasked = ask("GET", "/a");
     unasked.extensions_mut().remove::<WantRepeat>();
@@ -177,6 +184,9 @@ async fn an_answer_that_is_not_the_usual_one_is_not_repeated() {
     let told = TollgateLayer::new(limiter(&hand(), rules())).request(|_| Ask::new().client("a"));
     let told = denied(&limited(&told), "GET", "/a").await;
     assert!(told.extensions().get::<Repeat>().is_none());
+    let costly = TollgateLayer::new(limiter(&hand(), rules())).cost(|_| Some(1));
+    let costly = denied(&limited(&costly), "GET", "/a").await;
+    assert!(costly.extensions().get::<Repeat>().is_none());
 }
 
 #[tokio::test]
