@@ -1,7 +1,7 @@
 //! The operators' door: whether the program lives and is ready, its metrics, and what goes on in it.
 //!
 //! `/livez` and `/readyz` are open, as whoever runs the program asks them. Everything else may reveal something, and needs the token if there is
-//! one.
+//! one; if not, only who asks for this machine as those do who are on it is answered.
 
 mod health;
 mod status;
@@ -142,6 +142,10 @@ async fn guard(State(admin): State<Admin>, request: Request<Body>, next: Next) -
             refusal.headers_mut().insert(WWW_AUTHENTICATE, realm);
             refusal
         }
+        Err(Refusal::FromAfar) => problem(
+            StatusCode::FORBIDDEN,
+            "there is no token, so this is asked for as localhost or by its address: by another name, a page in a browser could ask it. Set admin.token in the configuration, and send it",
+        ),
         Err(Refusal::TooMany { seconds }) => {
             let mut refusal = problem(
                 StatusCode::TOO_MANY_REQUESTS,

@@ -1,7 +1,10 @@
-//! A token that opens a door, said as `Authorization: Bearer TOKEN`.
+//! A token that opens a door, said as `Authorization: Bearer TOKEN`; and who may come in where there is none.
+
+use std::net::IpAddr;
 
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, HOST};
+use http::uri::Authority;
 use subtle::ConstantTimeEq as _;
 use tollgate_tower::identity::api_key_sha256;
 
@@ -30,6 +33,19 @@ impl Bearer {
     }
 }
 
+/// Whether somebody asks for this machine as those do who are on it: by an address, or as `localhost`. Where there is no token, everybody on it is
+/// let in; but a page in a browser is there as well if the name that it was loaded from leads here (DNS rebinding), and then asks for that name.
+pub(crate) fn is_asked_nearby(headers: &HeaderMap) -> bool {
+    headers.get_all(HOST).iter().all(|host| {
+        let host = Authority::try_from(host.as_bytes());
+        host.is_ok_and(|host| {
+            let name = host.host();
+            let address = name.trim_start_matches('[').trim_end_matches(']');
+            name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
+        })
+    })
+}
+
 impl std::fmt::Debug for Bearer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("[redacted]")
@@ -39,6 +55,35 @@ impl std::fmt::Debug for Bearer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_leads_here_is_not_nearby() {
+        let of = |host: &str| HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
+        assert!(is_asked_nearby(&HeaderMap::new()));
+        for host in [
+            "localhost",
+            "LocalHost:8082",
+            "127.0.0.1:8082",
+            "[::1]:8082",
+            "[::1]",
+            "192.0.2.1",
+        ] {
+            assert!(is_asked_nearby(&of(host)), "{host}");
+        }
+        for host in [
+            "rebound.example",
+            "rebound.example:8082",
+            "localhost.example",
+            "127.0.0.1.example:8082",
+            "user@rebound.example",
+            "",
+        ] {
+            assert!(!is_asked_nearby(&of(host)), "{host}");
+        }
+        let mut twice = of("localhost");
+        twice.append(HOST, "rebound.example".parse().unwrap());
+        assert!(!is_asked_nearby(&twice));
+    }
 
     #[test]
     fn the_token_and_nothing_else_opens() {

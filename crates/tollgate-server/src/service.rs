@@ -20,12 +20,13 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{any, get, post};
 
-use crate::bearer::Bearer;
+use crate::bearer::{Bearer, is_asked_nearby};
 use crate::config;
 use crate::door::Door;
 use crate::traces::{Parent, Span};
 pub(crate) use answer::source as source_word;
 pub use metrics::Metrics;
+use problem::Problem;
 // Envoy's messages and a client, for our own tests and benchmarks.
 #[doc(hidden)]
 pub use rls::generated as protocol;
@@ -58,8 +59,13 @@ impl Shared {
     }
 
     /// Whether one who says this may ask.
-    fn opens(&self, headers: &http::HeaderMap) -> bool {
-        (self.token.as_ref()).is_none_or(|token| token.opens(headers))
+    fn admit(&self, headers: &http::HeaderMap) -> Result<(), Problem> {
+        match &self.token {
+            Some(token) if token.opens(headers) => Ok(()),
+            Some(_) => Err(Problem::unauthorised()),
+            None if is_asked_nearby(headers) => Ok(()),
+            None => Err(Problem::from_afar()),
+        }
     }
 }
 

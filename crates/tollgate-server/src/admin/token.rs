@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tollgate::{Limit, LocalLimiter};
 
-use crate::bearer::Bearer;
+use crate::bearer::{Bearer, is_asked_nearby};
 use crate::config::Secret;
 
 /// So many wrong tokens from one address, and then one a second.
@@ -17,7 +17,7 @@ const WRONG_TOKENS: &str = "1/s burst 20";
 /// Not more often than this is it logged that tokens are wrong.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// Lets in who has the token; everybody if there is none.
+/// Lets in who has the token; everybody on this machine if there is none.
 ///
 /// Of an address that was wrong too often nothing is looked at for a while, the right token included: otherwise it could go on guessing.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(super) struct Guard {
 pub(super) enum Refusal {
     /// There was no token, or a wrong one.
     Token,
+    /// There is none to have, and whoever asks may not be on this machine.
+    FromAfar,
     /// There were too many wrong ones.
     TooMany {
         /// When to come back.
@@ -54,7 +56,10 @@ impl Guard {
 
     pub(super) fn admit(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Result<(), Refusal> {
         let Some(token) = &self.token else {
-            return Ok(());
+            return match is_asked_nearby(headers) {
+                true => Ok(()),
+                false => Err(Refusal::FromAfar),
+            };
         };
         let address = peer.map_or_else(String::new, network);
         self.check(&address, 0)?;
@@ -149,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_token_everybody_may_look() {
+    fn without_a_token_everybody_on_this_machine_may_look() {
         assert_eq!(Guard::new(None).admit(None, &HeaderMap::new()), Ok(()));
     }
 }

@@ -77,9 +77,7 @@ pub(super) async fn check(State(shared): Service, request: Request) -> Response<
 }
 
 async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Problem> {
-    if !shared.opens(request.headers()) {
-        return Err(Problem::unauthorised());
-    }
+    shared.admit(request.headers())?;
     let by_decision = match request.uri().query() {
         None => false,
         Some("status=decision") => true,

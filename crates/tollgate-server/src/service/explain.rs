@@ -30,9 +30,7 @@ pub(super) async fn explain(State(shared): Service, request: Request) -> Respons
 }
 
 async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Problem> {
-    if !shared.opens(request.headers()) {
-        return Err(Problem::unauthorised());
-    }
+    shared.admit(request.headers())?;
     let body = reading::json(&reading::whole(request.into_body()).await?)?;
     let described = Described::read(&body, "")?;
     let asked = Asked {

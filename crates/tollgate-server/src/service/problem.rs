@@ -36,6 +36,18 @@ impl Problem {
         )
     }
 
+    /// There is no token, and whoever asks may not be on this machine.
+    pub(super) fn from_afar() -> Self {
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "this service has no token, so it is asked for as localhost or by its address: by another name, a page in a browser could ask it. Set service.token in its configuration, and send it",
+        )
+    }
+
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     pub(super) fn response(&self) -> Response<Body> {
         let mut response = failure(self.status, &self.detail, Dialect::Http).map(Body::from);
         if self.status == StatusCode::UNAUTHORIZED {

@@ -89,11 +89,8 @@ impl Limits {
         &self,
         request: tonic::Request<RateLimitRequest>,
     ) -> Result<(RateLimitResponse, Outcome), Status> {
-        if !self.shared.opens(request.metadata().as_ref()) {
-            return Err(Status::unauthenticated(
-                "this needs the service's token: authorization: Bearer TOKEN",
-            ));
-        }
+        let admitted = self.shared.admit(request.metadata().as_ref());
+        admitted.map_err(|problem| Status::unauthenticated(problem.detail()))?;
         let parent = Parent::of(request.metadata().as_ref());
         let asked = request.into_inner();
         check(&asked)?;

@@ -59,9 +59,7 @@ fn counted(
 }
 
 async fn answer_inspect(shared: &Shared, request: Request) -> Result<Response<Body>, Problem> {
-    if !shared.opens(request.headers()) {
-        return Err(Problem::unauthorised());
-    }
+    shared.admit(request.headers())?;
     let body = reading::json(&reading::whole(request.into_body()).await?)?;
     let policy = shared.door.policy();
     let facts = read(&Fields::of(&body, "", WHO)?, &policy)?;
@@ -80,9 +78,7 @@ async fn answer_reset(shared: &Shared, request: Request) -> Result<Response<Body
             "a reset needs a token, and this service has none: set service.token in its configuration",
         ));
     }
-    if !shared.opens(request.headers()) {
-        return Err(Problem::unauthorised());
-    }
+    shared.admit(request.headers())?;
     let body = reading::json(&reading::whole(request.into_body()).await?)?;
     let policy = shared.door.policy();
     let known = [WHO, &["everybody"]].concat();

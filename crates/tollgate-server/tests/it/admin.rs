@@ -59,6 +59,20 @@ fn health_is_open_and_everything_else_needs_the_token() {
     );
 }
 
+/// A page in a browser can have the name that it was loaded from lead to this machine, and would read what is said here.
+#[test]
+fn without_a_token_nobody_is_answered_who_asks_for_another_name() {
+    let serving = Serving::by(&CONFIG.replace(", token: canary-token-7c1e4b90aa55", ""));
+    for path in ["/metrics", "/v1/top", "/v1/status"] {
+        let rebound = serving.get("admin", path, &["host: rebound.example"]);
+        assert_eq!(rebound.status, 403, "{rebound:?}");
+        assert!(rebound.body.contains("admin.token"), "{rebound:?}");
+        assert_eq!(serving.get("admin", path, &[]).status, 200, "{path}");
+    }
+    let health = serving.get("admin", "/livez", &["host: rebound.example"]);
+    assert_eq!(health.status, 200, "whoever runs the program asks for it");
+}
+
 #[test]
 fn what_is_not_there_and_what_cannot_be_done_is_said_as_a_problem() {
     let serving = Serving::by(CONFIG);

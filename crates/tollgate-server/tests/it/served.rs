@@ -125,7 +125,7 @@ pub(crate) fn ask(
     let host = if headers.to_ascii_lowercase().contains("host:") && !headers.contains("-Host:") {
         ""
     } else {
-        "Host: tollgate\r\n"
+        "Host: localhost\r\n"
     };
     let length = body.len();
     let request = format!(

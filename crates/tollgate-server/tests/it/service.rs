@@ -285,6 +285,26 @@ fn the_token_is_asked_for_where_somebody_is_believed() {
     assert_eq!(reply.status, 200, "it says no more than a gateway would");
 }
 
+/// A page in a browser can have the name that it was loaded from lead to this machine.
+#[test]
+fn without_a_token_nobody_is_believed_who_asks_for_another_name() {
+    let served = served();
+    let described = json!({ "request": { "method": "GET", "path": "/", "ip": "203.0.113.7" } });
+    for (path, body) in [
+        ("/v1/check", &described),
+        ("/v1/explain", &described),
+        ("/v1/inspect", &json!({ "client": "a" })),
+    ] {
+        let rebound = served.post(path, "Host: rebound.example\r\n", &body.to_string());
+        assert_eq!(rebound.status, 403, "{}", rebound.body);
+        assert!(rebound.body.contains("service.token"), "{}", rebound.body);
+        assert_eq!(served.post(path, "", &body.to_string()).status, 200);
+    }
+    let forwarded = "Host: tollgate\r\nX-Forwarded-Method: GET\r\nX-Forwarded-Uri: /\r\n";
+    let reply = ask(served.address, "GET", "/v1/forward-auth", forwarded, "");
+    assert_eq!(reply.status, 200, "it says no more than a gateway would");
+}
+
 #[test]
 fn an_explanation_charges_nothing_and_says_what_the_command_says() {
     let served = served();
