@@ -16,9 +16,12 @@ mod rls;
 mod usage;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
+use axum::body::Body;
 use axum::routing::{any, get, post};
+use http::Response;
 
 use crate::bearer::{Bearer, is_asked_nearby};
 use crate::config;
@@ -26,6 +29,7 @@ use crate::door::Door;
 use crate::traces::{Parent, Span};
 pub(crate) use answer::source as source_word;
 pub use metrics::Metrics;
+use metrics::{Endpoint, Outcome};
 use problem::Problem;
 // Envoy's messages and a client, for our own tests and benchmarks.
 #[doc(hidden)]
@@ -56,6 +60,20 @@ impl Shared {
     fn span(&self, name: &'static str, parent: Option<Parent>) -> Option<Span> {
         let tracer = self.door.tracer().filter(|tracer| tracer.draws())?;
         Some(tracer.span(name, parent))
+    }
+
+    /// The answer, or what is wrong, counted as what became of this endpoint.
+    async fn answered(
+        &self,
+        endpoint: Endpoint,
+        answer: impl Future<Output = Result<Response<Body>, Problem>>,
+    ) -> Response<Body> {
+        let started = Instant::now();
+        let response = answer.await.unwrap_or_else(|problem| problem.response());
+        let outcome = Outcome::of_status(response.status().as_u16());
+        self.metrics.count(endpoint, outcome);
+        self.metrics.took(endpoint, started.elapsed());
+        response
     }
 
     /// Whether one who says this may ask.

@@ -40,6 +40,8 @@ const FACTS: &[&str] = &[
     "attributes",
     "cost",
 ];
+/// What may be said of who calls, and for what: all but the first and the last.
+pub(super) const WHO: &[&str] = FACTS.split_at(1).1.split_at(FACTS.len() - 2).0;
 const REQUEST: &[&str] = &["method", "path", "host", "headers", "ip"];
 
 /// What is asked about.

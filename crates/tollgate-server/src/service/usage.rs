@@ -3,8 +3,6 @@
 //! What is forgotten cannot be brought back, so a reset always needs a token: where the service has none, whoever can reach its port could
 //! free itself, a page in a browser of this machine included.
 
-use std::time::Instant;
-
 use axum::body::Body;
 use axum::extract::{Request, State};
 use http::{Response, StatusCode};
@@ -12,8 +10,8 @@ use serde_json::Value;
 use tollgate::StoreError;
 use tollgate_tower::policy::Policy;
 
-use super::check::{told, with_body};
-use super::metrics::{Endpoint, Outcome};
+use super::check::{WHO, told, with_body};
+use super::metrics::Endpoint;
 use super::problem::Problem;
 use super::reading::{self, Fields};
 use super::{Service, Shared};
@@ -22,40 +20,12 @@ use crate::document::reading::shortened;
 use crate::facts::Facts;
 use crate::usage::{Forgotten, Report};
 
-const WHO: &[&str] = &[
-    "client",
-    "plan",
-    "ip",
-    "route",
-    "method",
-    "path",
-    "host",
-    "attributes",
-];
-
 pub(super) async fn inspect(State(shared): Service, request: Request) -> Response<Body> {
-    let started = Instant::now();
-    let answer = answer_inspect(&shared, request).await;
-    counted(&shared, Endpoint::Inspect, started, answer)
+    (shared.answered(Endpoint::Inspect, answer_inspect(&shared, request))).await
 }
 
 pub(super) async fn reset(State(shared): Service, request: Request) -> Response<Body> {
-    let started = Instant::now();
-    let answer = answer_reset(&shared, request).await;
-    counted(&shared, Endpoint::Reset, started, answer)
-}
-
-fn counted(
-    shared: &Shared,
-    endpoint: Endpoint,
-    started: Instant,
-    answer: Result<Response<Body>, Problem>,
-) -> Response<Body> {
-    let response = answer.unwrap_or_else(|problem| problem.response());
-    let outcome = Outcome::of_status(response.status().as_u16());
-    shared.metrics.count(endpoint, outcome);
-    shared.metrics.took(endpoint, started.elapsed());
-    response
+    (shared.answered(Endpoint::Reset, answer_reset(&shared, request))).await
 }
 
 async fn answer_inspect(shared: &Shared, request: Request) -> Result<Response<Body>, Problem> {
