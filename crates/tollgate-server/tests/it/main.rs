@@ -34,6 +34,7 @@ mod gateway_fields;
 mod gateway_log;
 mod gateway_malformed;
 mod gateway_preflights;
+mod gateway_queue;
 mod gateway_rotation;
 mod gateway_slow;
 mod gateway_stop;

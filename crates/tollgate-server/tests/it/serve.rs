@@ -117,7 +117,7 @@ fn sighup_has_the_file_looked_at_again_and_a_wrong_one_changes_nothing() {
 }
 
 /// How many requests were decided so far.
-fn decided(serving: &Serving) -> u64 {
+pub(crate) fn decided(serving: &Serving) -> u64 {
     let metrics = serving.get("admin", "/metrics", &[]).body;
     let lines = metrics
         .lines()
