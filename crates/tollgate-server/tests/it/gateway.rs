@@ -114,10 +114,7 @@ pub(crate) async fn start_in(folder: TempDir, fields: &str, rest: &str) -> Front
 impl Front {
     /// Connects, says this, and hears all that is said until the connection ends.
     pub(crate) async fn exchange(&self, said: impl AsRef<[u8]>) -> Vec<Heard> {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
-        // It may have heard enough before we have said all.
-        let _ = stream.write_all(said.as_ref()).await;
-        heard(&mut stream).await
+        exchange(self.address, said).await
     }
 
     /// One good request.
@@ -189,6 +186,14 @@ impl Front {
         ended.expect("the gateway ends");
         self.folder
     }
+}
+
+/// Connects, says this, and hears all that is said until the connection ends.
+pub(crate) async fn exchange(address: SocketAddr, said: impl AsRef<[u8]>) -> Vec<Heard> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // It may have heard enough before we have said all.
+    let _ = stream.write_all(said.as_ref()).await;
+    heard(&mut stream).await
 }
 
 /// Answers as the path says, and keeps count.

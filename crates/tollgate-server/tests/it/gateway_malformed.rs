@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::gateway::{PLENTY, start};
 
 /// A name, what is said, the statuses of all answers, and how many requests reach the service behind. Every connection ends by itself.
-type Case = (&'static str, String, &'static [u16], usize);
+pub(crate) type Case = (&'static str, String, &'static [u16], usize);
 
 /// A request with these lines beside its first, and this after them.
 fn post(lines: &str, rest: &str) -> String {
@@ -482,6 +482,16 @@ fn lines() -> Vec<Case> {
     ]
 }
 
+pub(crate) fn cases() -> Vec<Case> {
+    [
+        lines(),
+        hosts_and_targets(),
+        lengths_and_codings(),
+        chunks(),
+    ]
+    .concat()
+}
+
 #[tokio::test]
 async fn what_can_be_read_in_two_ways_is_refused_and_nothing_passes_undecided() {
     let front = start(
@@ -489,13 +499,7 @@ async fn what_can_be_read_in_two_ways_is_refused_and_nothing_passes_undecided() 
         PLENTY,
     )
     .await;
-    let cases = [
-        lines(),
-        hosts_and_targets(),
-        lengths_and_codings(),
-        chunks(),
-    ]
-    .concat();
+    let cases = cases();
     assert!(cases.len() >= 40, "{}", cases.len());
     let mut wrong = Vec::new();
     let mut answers: Vec<u16> = Vec::new();

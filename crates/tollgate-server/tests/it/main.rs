@@ -41,6 +41,7 @@ mod gateway_stop;
 mod gateway_tls;
 mod gateway_tunnels;
 mod gateway_two;
+mod gateway_wire;
 mod gateways;
 mod listen_plain;
 mod live;
