@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
-use tollgate::Limiter;
+use tollgate::{Decision, Limiter};
 use tollgate_server::config;
 use tollgate_server::door::Door;
 use tollgate_server::gateway::{Gateway, GatewayMetrics, RequestBody};
@@ -127,17 +127,7 @@ impl Front {
 
     /// How many requests were decided on, under the rules of [`PLENTY`].
     pub(crate) async fn decided(&self) -> usize {
-        let (uri, headers) = (Uri::from_static("/"), HeaderMap::new());
-        let head = Head {
-            method: &Method::GET,
-            uri: &uri,
-            headers: &headers,
-        };
-        let decision = self
-            .door
-            .decide(&head, [192, 0, 2, 1].into())
-            .await
-            .unwrap();
+        let decision = self.decide().await;
         // Without this one.
         usize::try_from(BURST - 1 - decision.remaining().unwrap()).unwrap()
     }
@@ -161,22 +151,37 @@ impl Front {
         }
     }
 
-    /// Waits until so many were decided on, whatever came of them.
+    /// How many were decided on, whatever came of them.
+    pub(crate) fn decisions(&self) -> u64 {
+        let text = metrics::text(&self.registry);
+        let lines = (text.lines()).filter(|line| line.starts_with("tollgate_decisions_total"));
+        lines
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+            .sum()
+    }
+
     pub(crate) async fn until_decisions(&self, wanted: u64) {
-        let count = || -> u64 {
-            let text = metrics::text(&self.registry);
-            let lines = text
-                .lines()
-                .filter(|line| line.starts_with("tollgate_decisions_total"));
-            lines
-                .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
-                .sum()
-        };
         let patience = Instant::now() + PATIENCE;
-        while count() < wanted {
-            assert!(Instant::now() < patience, "{} were decided on", count());
+        while self.decisions() < wanted {
+            assert!(
+                Instant::now() < patience,
+                "{} of {wanted}",
+                self.decisions()
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Decides about a request that nobody makes.
+    pub(crate) async fn decide(&self) -> Decision {
+        let (uri, headers) = (Uri::from_static("/"), HeaderMap::new());
+        let head = Head {
+            method: &Method::GET,
+            uri: &uri,
+            headers: &headers,
+        };
+        let decision = self.door.decide(&head, [127, 0, 0, 1].into());
+        decision.await.unwrap()
     }
 
     /// Stops it, and gives back its folder.

@@ -13,7 +13,7 @@ use crate::gateway::{Front, Heard, PATIENCE, hear_one, heard, start, start_in};
 const HOURLY: &str = "rules: [{ id: address, per: [ip], limit: \"1/h burst 2\" }]";
 const SAME: &str = "GET /v1/charges?card=4242 HTTP/1.1\r\nHost: a\r\n\r\n";
 
-async fn ask(stream: &mut TcpStream, said: &str) -> Heard {
+pub(crate) async fn ask(stream: &mut TcpStream, said: &str) -> Heard {
     stream.write_all(said.as_bytes()).await.unwrap();
     hear_one(stream).await.unwrap()
 }
@@ -104,7 +104,7 @@ async fn each_is_answered_named_counted_and_logged() {
     }
 }
 
-async fn reset(front: &Front) {
+pub(crate) async fn reset(front: &Front) {
     let (policy, request) = (
         front.door.policy(),
         Request::new().ip([127, 0, 0, 1].into()),

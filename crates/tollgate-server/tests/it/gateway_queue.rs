@@ -1,8 +1,15 @@
-//! The queue of a leaky bucket in front of a server: what is promised of it, judged by when requests reached the server.
+//! The queue of a leaky bucket in front of a server: what is promised of it, judged by when requests reached the server; and those who leave it.
 
 use std::time::{Duration, Instant};
 
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tollgate::{Request, Usage};
 use tollgate_referee::{Bound, Log};
+
+use crate::gateway::{Front, PATIENCE, hear_one, start};
+use crate::gateway_again::{ask, reset};
+use crate::gateway_two;
 
 /// So late may a busy machine be with one that has its turn. Whoever is late comes closer to the next.
 const LATE: Duration = Duration::from_millis(500);
@@ -74,4 +81,170 @@ impl Rush {
         });
         assert_eq!(excess.tokens, 0, "{excess}");
     }
+}
+
+const EVEN: &str = "{ id: even, match: { host: a }, per: [ip], limit: { algorithm: leaky_bucket, rate: 4/s, queue: 24 } }";
+const PER_SECOND: u128 = 4;
+
+async fn start_even() -> Front {
+    start("", &format!("rules: [{EVEN}]")).await
+}
+
+/// They have their turns within three seconds, and those who leave would have theirs after them.
+const STAY: usize = 12;
+const LEAVE: usize = 12;
+const COME: usize = 24;
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+/// Each says this on a connection of its own. All have been decided on then.
+async fn come(front: &Front, said: &[String]) -> Vec<TcpStream> {
+    let wanted = front.decisions() + said.len() as u64;
+    let mut callers = Vec::new();
+    for said in said {
+        let mut caller = TcpStream::connect(front.address).await.unwrap();
+        caller.write_all(said.as_bytes()).await.unwrap();
+        callers.push(caller);
+    }
+    front.until_decisions(wanted).await;
+    callers
+}
+
+/// How many places are taken, as the limiter sees it.
+async fn taken(front: &Front) -> u64 {
+    let policy = front.door.policy();
+    let request = Request::new().ip([127, 0, 0, 1].into()).host("a");
+    let inspected = (front.door.limiter()).inspect_by(policy.rules(), &request);
+    let inspected = inspected.await.unwrap();
+    let of_it = |usage: &&Usage| usage.rule().is_some_and(|rule| rule.as_str() == "even");
+    let even = inspected.iter().find(of_it).unwrap();
+    even.used().unwrap_or_default()
+}
+
+/// A queue that was full, from which so many have gone as are to leave.
+struct Left {
+    front: Front,
+    began: Instant,
+    stay: Vec<TcpStream>,
+}
+
+impl Left {
+    /// Their places are free, others take them, and nothing of those who left reaches the service behind.
+    async fn check(self) -> Front {
+        let Self { front, began, stay } = self;
+        let patience = Instant::now() + PATIENCE;
+        while taken(&front).await > STAY as u64 {
+            assert!(Instant::now() < patience, "{}", taken(&front).await);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let new = come(&front, &vec![get("/comes"); COME]).await;
+        let turns = began.elapsed().as_millis() * PER_SECOND / 1_000 + 1;
+        let turns = usize::try_from(turns).unwrap();
+        for mut caller in stay {
+            assert_eq!(hear_one(&mut caller).await.unwrap().status, 200);
+        }
+        let mut let_in = 0;
+        for mut caller in new {
+            match hear_one(&mut caller).await.unwrap().status {
+                200 => let_in += 1,
+                status => assert_eq!(status, 429),
+            }
+        }
+        // Had they kept their places, only those would have come in whose turn it was.
+        assert!(
+            (turns + 1..=LEAVE + turns).contains(&let_in),
+            "{let_in} were let in, at most {turns} for other reasons than that {LEAVE} have left"
+        );
+        // The last who came in had their turn after all who left.
+        let came = front.behind.requests.lock().clone();
+        let count = |path| came.iter().filter(|(_, uri, _)| uri.path() == path).count();
+        assert_eq!(
+            (count("/stays"), count("/leaves"), count("/comes")),
+            (STAY, 0, let_in)
+        );
+        front
+    }
+}
+
+#[tokio::test]
+async fn who_hangs_up_frees_its_place_and_nothing_of_it_goes_on() {
+    let front = start_even().await;
+    let began = Instant::now();
+    let stay = come(&front, &vec![get("/stays"); STAY]).await;
+    let close = "GET /leaves HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_owned();
+    let leave: Vec<String> = [get("/leaves"), close]
+        .into_iter()
+        .cycle()
+        .take(LEAVE)
+        .collect();
+    let leave = come(&front, &leave).await;
+    assert!(taken(&front).await > STAY as u64);
+    drop(leave);
+    let front = Left { front, began, stay }.check().await;
+    front.end().await;
+}
+
+#[tokio::test]
+async fn who_hangs_up_with_its_body_unread_frees_its_place_and_nothing_of_it_goes_on() {
+    let front = start_even().await;
+    let began = Instant::now();
+    let stay = come(&front, &vec![get("/stays"); STAY]).await;
+    let post = "POST /leaves HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nworld".to_owned();
+    let leave = come(&front, &vec![post; LEAVE]).await;
+    assert!(taken(&front).await > STAY as u64);
+    drop(leave);
+    let front = Left { front, began, stay }.check().await;
+    front.end().await;
+}
+
+#[tokio::test]
+async fn who_takes_back_a_request_of_http_2_frees_its_place_and_keeps_its_connection() {
+    let front = start_even().await;
+    let began = Instant::now();
+    let stay = come(&front, &vec![get("/stays"); STAY]).await;
+    let mut sender = gateway_two::connect(&front).await;
+    let wanted = front.decisions() + LEAVE as u64;
+    let leave: Vec<_> = (0..LEAVE)
+        .map(|_| sender.send_request(gateway_two::ask("/leaves")))
+        .collect();
+    front.until_decisions(wanted).await;
+    assert!(taken(&front).await > STAY as u64);
+    drop(leave);
+    let front = Left { front, began, stay }.check().await;
+    let heard = sender.send_request(gateway_two::ask("/")).await.unwrap();
+    assert_eq!(heard.status(), 200);
+    drop((sender, heard));
+    front.end().await;
+}
+
+/// Who is let in when it comes again in the same words is not read again, and leaves like anybody.
+#[tokio::test]
+async fn who_was_denied_before_on_its_connection_and_hangs_up_frees_its_place() {
+    let other = "{ id: other, per: [ip], limit: \"1/h burst 100\" }";
+    let front = start("", &format!("rules: [{EVEN}, {other}]")).await;
+    // Nothing is left by the other rule, so they are denied; and nobody is in the queue.
+    while front.decide().await.allowed() {}
+    let said = get("/leaves");
+    let mut leave = Vec::new();
+    for _ in 0..LEAVE {
+        let mut caller = TcpStream::connect(front.address).await.unwrap();
+        for _ in 0..4 {
+            assert_eq!(ask(&mut caller, &said).await.status, 429);
+        }
+        leave.push(caller);
+    }
+    reset(&front).await;
+    let began = Instant::now();
+    let stay = come(&front, &vec![get("/stays"); STAY]).await;
+    let wanted = front.decisions() + LEAVE as u64;
+    for caller in &mut leave {
+        caller.write_all(said.as_bytes()).await.unwrap();
+    }
+    front.until_decisions(wanted).await;
+    assert!(taken(&front).await > STAY as u64);
+    drop(leave);
+    let front = Left { front, began, stay }.check().await;
+    front.end().await;
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::gateway::{Front, PLENTY, start};
 
-async fn connect<B>(front: &Front) -> SendRequest<B>
+pub(crate) async fn connect<B>(front: &Front) -> SendRequest<B>
 where
     B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Unpin
@@ -39,7 +39,7 @@ async fn connect_with_window(front: &Front, bytes: u32) -> SendRequest<Empty<Byt
     sender
 }
 
-fn ask(path: &str) -> Request<Empty<Bytes>> {
+pub(crate) fn ask(path: &str) -> Request<Empty<Bytes>> {
     Request::get(format!("http://a{path}"))
         .body(Empty::new())
         .unwrap()
