@@ -1,7 +1,7 @@
 //! The gateway as its callers meet it: curl, Python's requests, a client that keeps its connections, and crowds while it reloads, restarts and
 //! stops. The server behind is real and writes down what reaches it.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,11 +10,15 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::any;
+use http_body_util::BodyExt as _;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::gateway_queue::Rush;
+use crate::gateway_two;
 use crate::metrics::check_open_metrics;
 use crate::serve::decided;
-use crate::serving::{Serving, ask, until};
+use crate::serving::{PATIENCE, Serving, ask, until};
 
 /// A server behind the gateway, which notes when requests reach it.
 struct Behind {
@@ -317,6 +321,117 @@ fn no_request_fails_while_the_program_is_replaced() {
         );
     });
     assert!(answered > 100, "{answered}");
+}
+
+/// What became of a caller's requests: they were answered, or the connection ended before a byte of an answer.
+type Outcome = (usize, usize);
+
+/// Asks on connections that it keeps until nobody listens any more. Nothing may be answered in part.
+fn ask_until_the_end(at: SocketAddr, pause: Duration) -> Result<Outcome, String> {
+    let (mut answered, mut unheard) = (0, 0);
+    while let Ok(stream) = TcpStream::connect(at) {
+        (stream.set_read_timeout(Some(PATIENCE))).unwrap();
+        let mut stream = BufReader::new(stream);
+        let request = format!("GET /hello HTTP/1.1\r\nhost: {at}\r\n\r\n");
+        while stream.get_mut().write_all(request.as_bytes()).is_ok() {
+            match stream.fill_buf().map(<[u8]>::len) {
+                Err(error) if error.kind() != ErrorKind::ConnectionReset => {
+                    return Err(format!("read: {error}"));
+                }
+                Err(_) | Ok(0) => {
+                    unheard += 1;
+                    break;
+                }
+                Ok(_) => {}
+            }
+            let (status, closes) = read_answer(&mut stream)?;
+            if status != 200 {
+                return Err(format!("status {status}"));
+            }
+            answered += 1;
+            if closes {
+                break;
+            }
+            std::thread::sleep(pause);
+        }
+    }
+    Ok((answered, unheard))
+}
+
+/// The same over HTTP/2, three at a time.
+fn ask_two_until_the_end(at: SocketAddr, pause: Duration) -> Result<Outcome, String> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (mut answered, mut unheard) = (0, 0);
+        while let Ok(stream) = tokio::net::TcpStream::connect(at).await {
+            let stream = TokioIo::new(stream);
+            let Ok((sender, connection)) = http2::handshake(TokioExecutor::new(), stream).await
+            else {
+                continue;
+            };
+            tokio::spawn(connection);
+            while !sender.is_closed() {
+                let three = [(); 3].map(|()| {
+                    let mut sender = sender.clone();
+                    async move { sender.send_request(gateway_two::ask("/hello")).await }
+                });
+                for heard in futures_util::future::join_all(three).await {
+                    let Ok(heard) = heard else {
+                        unheard += 1;
+                        continue;
+                    };
+                    if heard.status() != 200 {
+                        return Err(format!("status {}", heard.status()));
+                    }
+                    let body = heard.into_body().collect().await;
+                    body.map_err(|error| format!("body: {error}"))?;
+                    answered += 1;
+                }
+                tokio::time::sleep(pause).await;
+            }
+        }
+        Ok((answered, unheard))
+    })
+}
+
+fn stop_under_load(ask: fn(SocketAddr, Duration) -> Result<Outcome, String>) {
+    for _ in 0..3 {
+        let behind = Behind::start();
+        let mut serving = gateway(
+            &behind,
+            "  - { id: address, per: [ip], limit: \"1000000/s\" }",
+        );
+        let at = serving.address("gateway");
+        // Some are idle now and then.
+        let callers: Vec<_> = (0..12)
+            .map(|nth| std::thread::spawn(move || ask(at, Duration::from_millis(nth % 4 * 20))))
+            .collect();
+        until("a crowd", || behind.count(), |count| *count > 1_000);
+        serving.signal("TERM");
+        assert!(serving.ended().success(), "{}", serving.log());
+        let (mut answered, mut unheard) = (0, 0);
+        for caller in callers {
+            let outcome = caller.join().unwrap().unwrap();
+            answered += outcome.0;
+            unheard += outcome.1;
+        }
+        assert_eq!(
+            answered,
+            behind.count(),
+            "all that reached the server were answered, and the {unheard} others did not reach it"
+        );
+    }
+}
+
+#[test]
+fn when_it_is_told_to_stop_under_load_whatever_reached_the_server_is_answered() {
+    stop_under_load(ask_until_the_end);
+}
+
+#[test]
+fn when_it_is_told_to_stop_under_load_of_http_2_whatever_reached_the_server_is_answered() {
+    stop_under_load(ask_two_until_the_end);
 }
 
 /// With every door open: what each counts is on one page, as OpenMetrics wants it and the documentation says it.
