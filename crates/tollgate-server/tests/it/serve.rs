@@ -154,11 +154,8 @@ fn sigterm_lets_what_is_under_way_end_and_says_meanwhile_that_it_is_not_ready() 
         (200, true),
         "{answer:?}"
     );
+    // With it, nobody listens any more. Whoever asks may hear another demo, which takes the usual ports when they are free.
     assert_eq!(serving.ended().code(), Some(0), "{}", serving.log());
-    assert!(
-        ask(gateway, "GET", "/hello", &[]).is_err(),
-        "nobody listens any more"
-    );
 }
 
 #[test]
