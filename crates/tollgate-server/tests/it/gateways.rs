@@ -7,14 +7,20 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
+use crate::metrics::check_open_metrics;
 use crate::served::{Reply, Served, Upstream, ask, free_port, until};
-use crate::serving::Serving;
+use crate::serving::{self, Serving};
 use tollgate_testing::redis_server::RedisServer;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// In the file for Envoy; it is also what Envoy takes if nothing is said.
 const ENVOYS_TIMEOUT: &str = "timeout: 0.02s";
+
+/// A machine that is busy with other tests is slower than one that serves.
+fn patient(text: &str) -> String {
+    text.replace(ENVOYS_TIMEOUT, "timeout: 10s")
+}
 
 /// A gateway by its file in the documentation, with ports of our own.
 struct Gateway {
@@ -26,8 +32,6 @@ struct Gateway {
 
 impl Gateway {
     fn start(file: &str, served: &Served, command: impl Fn(PathBuf) -> Command) -> Self {
-        // A machine that is busy with other tests is slower than one that serves.
-        let patient = |text: String| text.replace(ENVOYS_TIMEOUT, "timeout: 10s");
         Self::asking(served.address, file, patient, command)
     }
 
@@ -35,7 +39,7 @@ impl Gateway {
     fn asking(
         service: SocketAddr,
         file: &str,
-        change: impl Fn(String) -> String,
+        change: impl Fn(&str) -> String,
         command: impl Fn(PathBuf) -> Command,
     ) -> Self {
         let upstream = Upstream::start();
@@ -46,7 +50,7 @@ impl Gateway {
             ("8081", service.port()),
             ("3000", upstream.address.port()),
         ];
-        let text = ports.iter().fold(change(text), |text, (from, to)| {
+        let text = ports.iter().fold(change(&text), |text, (from, to)| {
             assert!(text.contains(from), "{file} has no port {from}");
             text.replace(from, &to.to_string())
         });
@@ -157,7 +161,7 @@ fn served() -> Served {
 fn served_over_redis() -> (Served, RedisServer) {
     let redis = RedisServer::start();
     let config = format!(
-        "service: {{}}\nstore: {{ redis: \"{}\", deadline: 2s }}\nidentity: {{ trusted_proxies: [127.0.0.1] }}
+        "service: {{}}\nstore: {{ redis: \"{}\", deadline: 2s, breaker: {{ open_for: 2s }} }}\nidentity: {{ trusted_proxies: [127.0.0.1] }}
 rules: [{{ id: address, per: [ip], limit: \"1/h burst 100\" }}]",
         redis.url()
     );
@@ -274,13 +278,24 @@ fn envoy_limits_by_what_the_service_says() {
 
 #[test]
 fn envoys_descriptors_are_charged_together_and_shadows_change_nothing() {
-    let served = Served::start(&format!("service: {{}}\n{RULES}{TENANTS}"));
-    let gateway = Gateway::start("envoy.yaml", &served, envoy);
+    let serving = Serving::by(&format!(
+        "service: {{ listen: 127.0.0.1:0 }}\nadmin: {{ listen: 127.0.0.1:0 }}\nlog: {{ format: json }}\n{RULES}{TENANTS}"
+    ));
+    let gateway = Gateway::asking(serving.address("service"), "envoy.yaml", patient, envoy);
+    let would_deny = || {
+        let metrics = serving.get("admin", "/metrics", &[]).body;
+        let samples = check_open_metrics(&metrics);
+        // It is not there until there is something to count.
+        let watched = samples.get("tollgate_shadow_denials_total{rule=\"watched\"}");
+        watched.copied().unwrap_or_default()
+    };
     until("envoy does not ask", || {
         !gateway.get("/", "").header("x-ratelimit-limit").is_empty()
     });
+    assert_eq!(would_deny(), 0.0, "it has room for one");
     let tenant = gateway.statuses("/", "X-Tenant: a\r\n", 4);
     assert_eq!(tenant, [200, 200, 200, 429], "a descriptor for a header");
+    assert_eq!(would_deny(), 4.0, "three that passed among them");
     let left = gateway.get("/", "").header("ratelimit").to_owned();
     assert!(
         left.contains("\"address\";r=5"),
@@ -289,14 +304,14 @@ fn envoys_descriptors_are_charged_together_and_shadows_change_nothing() {
 }
 
 #[test]
-fn envoy_goes_on_while_redis_is_away() {
-    let (served, redis) = served_over_redis();
+fn envoy_goes_on_while_redis_is_away_and_by_redis_when_it_is_back() {
+    let (served, mut redis) = served_over_redis();
     let gateway = Gateway::start("envoy.yaml", &served, envoy);
     until("envoy does not ask", || {
         let look = gateway.get("/", "");
         !look.header("x-ratelimit-limit").is_empty()
     });
-    drop(redis);
+    redis.stop();
     let replies: Vec<Reply> = (0..120).map(|_| gateway.get("/", "")).collect();
     let decided = replies
         .iter()
@@ -304,6 +319,14 @@ fn envoy_goes_on_while_redis_is_away() {
     assert_eq!(decided.count(), 120, "every one was decided");
     let passed = replies.iter().filter(|reply| reply.status == 200).count();
     assert_eq!(passed, 80, "a careful share of what is allowed");
+    redis.start_again();
+    // Here nothing is left, and there nothing was used.
+    let look = || gateway.get("/", "");
+    let first = serving::until("redis to be asked", look, |reply| reply.status == 200);
+    assert_eq!(first.header("x-ratelimit-remaining"), "99", "{first:?}");
+    let second = gateway.get("/", "");
+    assert_eq!(second.header("x-ratelimit-remaining"), "98", "{second:?}");
+    assert!(redis.everything().contains("tollgate:"));
 }
 
 /// Over a Redis that fails in this way, behind an Envoy that waits as long as it does by default, 20 ms, and takes what comes later for an error. A
@@ -322,7 +345,7 @@ rules: [{{ id: address, per: [ip], limit: \"1/h burst 100\" }}]
 ",
         redis.url()
     ));
-    let strict = |text: String| {
+    let strict = |text: &str| {
         assert!(text.contains(ENVOYS_TIMEOUT));
         text.replace(ENVOYS_TIMEOUT, "failure_mode_deny: true")
     };
