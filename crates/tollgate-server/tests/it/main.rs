@@ -38,6 +38,7 @@ mod gateway_queue;
 mod gateway_rotation;
 mod gateway_slow;
 mod gateway_stop;
+mod gateway_store;
 mod gateway_tls;
 mod gateway_tunnels;
 mod gateway_two;
