@@ -17,6 +17,7 @@ use tollgate_server::live::{Live, LiveConfig};
 use tollgate_server::metrics;
 use tollgate_tower::policy::Head;
 
+use crate::database::Place;
 use crate::serving::{Answer, ask, until};
 use tollgate_testing::redis_server::RedisServer;
 
@@ -345,4 +346,66 @@ rules: [{{ id: everyone, per: [], limit: \"1/h burst 100000\" }}]
         |is_ok| *is_ok == Some(true),
     );
     assert_eq!(opened.metrics()["tollgate_store_breaker_open"], 0.0);
+}
+
+#[test]
+fn a_denial_that_is_remembered_is_counted_apart_from_what_redis_decided() {
+    let redis = RedisServer::start();
+    let opened = Opened::by(&format!(
+        "store: {{ redis: {:?}, deadline: 20s }}
+admin: {{}}
+rules: [{{ id: everyone, per: [], limit: \"1/h burst 1\" }}]
+",
+        redis.url()
+    ));
+    let by = |source: &str| {
+        opened.metrics()[&format!("tollgate_store_decisions_total{{source=\"{source}\"}}")]
+    };
+    assert_eq!(opened.decide(2, "/a", "alice"), 1);
+    assert_eq!((by("store"), by("remembered")), (2.0, 0.0));
+    assert_eq!(opened.decide(1, "/a", "alice"), 0);
+    assert_eq!((by("store"), by("remembered")), (2.0, 1.0));
+    assert_eq!(by("fallback"), 0.0);
+}
+
+#[test]
+fn what_the_audit_trail_loses_is_counted() {
+    const DENIED: f64 = 400.0;
+    let mut place = Place::postgres();
+    let opened = Opened::by(&format!(
+        "database: {{ url: {:?} }}
+rules_from: file
+audit: {{ queue: 100 }}
+identity: {{ client: [\"header:X-User-Id\", ip] }}
+rules: [{{ id: client, per: [client], limit: \"1/h burst 1\" }}]
+",
+        place.url
+    ));
+    assert_eq!(opened.metrics()["tollgate_audit_lost_total"], 0.0);
+    let server = place.server.as_mut().unwrap();
+    server.kill();
+    // Each is denied once, in a row of its own, and there is room for a hundred.
+    for client in 0..400 {
+        assert_eq!(opened.decide(2, "/a", &client.to_string()), 1);
+    }
+    let samples = until(
+        "violations to be lost",
+        || opened.metrics(),
+        |samples| {
+            let waits = samples["tollgate_audit_backlog"];
+            waits + samples["tollgate_audit_lost_total"] == DENIED
+        },
+    );
+    assert_eq!(samples["tollgate_audit_noted_total"], DENIED);
+    assert_eq!(samples["tollgate_audit_lost_total"], DENIED - 100.0);
+    server.start_again();
+    let samples = until(
+        "the rest to be written",
+        || opened.metrics(),
+        |samples| samples["tollgate_audit_backlog"] == 0.0,
+    );
+    assert_eq!(
+        samples["tollgate_audit_written_total"],
+        DENIED - samples["tollgate_audit_lost_total"]
+    );
 }
