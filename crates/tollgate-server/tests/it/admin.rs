@@ -1,7 +1,13 @@
 //! The operators' door: what is open, what needs the token, and how often somebody may be wrong about it.
 
+use std::net::{SocketAddr, TcpListener};
+
+use tollgate_testing::redis_server::RedisServer;
+
+use crate::database::{Place, block_on};
 use crate::metrics::check_open_metrics;
-use crate::serving::{Serving, ask};
+use crate::served;
+use crate::serving::{Answer, Serving, ask, until};
 
 const TOKEN: &str = "canary-token-7c1e4b90aa55";
 const RIGHT: &str = "authorization: Bearer canary-token-7c1e4b90aa55";
@@ -125,4 +131,98 @@ fn readiness_says_how_each_part_is() {
     assert_eq!(ready["ready"], true);
     assert_eq!(ready["parts"]["store"]["kind"], "memory");
     assert_eq!(ready["parts"]["rules"]["generation"], 1);
+}
+
+fn status_and_stage(answer: &Answer) -> (u16, String) {
+    let stage = answer.json()["stage"].as_str().unwrap().to_owned();
+    (answer.status, stage)
+}
+
+/// From the first moment to the last. A database that hangs holds up the start for a while, so that there is time to look.
+#[test]
+fn it_lives_while_redis_and_the_database_hang_and_says_how_ready_it_is() {
+    let redis = RedisServer::start();
+    redis.pause();
+    // The system takes connections for it, and nobody ever answers.
+    let database = TcpListener::bind("127.0.0.1:0").unwrap();
+    // It listens before the log says where.
+    let admin = SocketAddr::from(([127, 0, 0, 1], served::free_port()));
+    let serving = Serving::starting(&format!(
+        "
+admin: {{ listen: {admin:?} }}
+service: {{ listen: 127.0.0.1:0 }}
+store: {{ redis: {:?}, breaker: {{ failures: 1, open_for: 1h }} }}
+database: {{ url: \"postgres://tollgate@{}/tollgate\" }}
+rules_from: file
+log: {{ format: json }}
+shutdown_delay: 5m
+rules: [{{ id: client, per: [client], limit: \"1/h burst 10\" }}]
+",
+        redis.url(),
+        database.local_addr().unwrap()
+    ));
+    let get = |path: &str| ask(admin, "GET", path, &[]);
+    let lives = || assert_eq!(get("/livez").unwrap().status, 200);
+
+    let first = until("somebody to answer", || get("/readyz"), Result::is_ok).unwrap();
+    assert_eq!(status_and_stage(&first), (503, "starting".to_owned()));
+    lives();
+    for path in ["/metrics", "/v1/top", "/v1/status"] {
+        let not_yet = get(path).unwrap();
+        assert_eq!(not_yet.status, 503, "{path}: {not_yet:?}");
+    }
+
+    serving.wait_for("ready");
+    let service = serving.address("service");
+    for nth in 0..12 {
+        let said = served::ask(service, "POST", "/v1/check", "", "{\"client\":\"a\"}");
+        let decided = said.json();
+        assert_eq!(decided["source"], "local", "{decided}");
+        assert_eq!(decided["allowed"], nth < 8, "a careful share: {decided}");
+        lives();
+    }
+    let parts_fail = |ready: &Answer| {
+        let parts = &ready.json()["parts"];
+        parts["store"]["ok"] == false && parts["audit"]["ok"] == false
+    };
+    let ready = until(
+        "both to be seen to fail",
+        || get("/readyz").unwrap(),
+        parts_fail,
+    );
+    assert_eq!(status_and_stage(&ready), (200, "ready".to_owned()));
+    let parts = &ready.json()["parts"];
+    assert_eq!(parts["store"]["decided_by"], "this process", "{parts}");
+    assert_eq!(parts["rules"]["ok"], true, "{parts}");
+
+    serving.signal("TERM");
+    serving.wait_for("stopping, as told");
+    let last = get("/readyz").unwrap();
+    assert_eq!(status_and_stage(&last), (503, "stopping".to_owned()));
+    lives();
+}
+
+#[test]
+fn who_has_its_rules_from_a_database_that_hangs_is_ready_and_says_so() {
+    let place = Place::postgres();
+    block_on(place.open());
+    let serving = Serving::by(&format!(
+        "
+admin: {{ listen: 127.0.0.1:0 }}
+database: {{ url: {:?}, poll: 50ms }}
+log: {{ format: json }}
+",
+        place.url
+    ));
+    let database = || {
+        let ready = serving.get("admin", "/readyz", &[]);
+        assert_eq!(ready.status, 200, "{ready:?}");
+        ready.json()["parts"]["database"]["ok"].clone()
+    };
+    assert_eq!(database(), true);
+    place.server.as_ref().unwrap().pause();
+    until("the database to be missed", database, |is_ok| {
+        *is_ok == false
+    });
+    assert_eq!(serving.get("admin", "/livez", &[]).status, 200);
 }

@@ -52,14 +52,28 @@ impl PostgresServer {
         let id = self.process.id().to_string();
         run(Command::new("kill").args(["-STOP", &id]));
         // It has no more children from here on.
-        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        let children = self.children();
         self.process.kill().unwrap();
         self.process.wait().unwrap();
         // Those that were faster are gone as well.
         let mut kill_children = Command::new("kill");
-        let _ = (kill_children.arg("-KILL").args(children.split(' ')))
+        let _ = (kill_children.arg("-KILL").args(children))
             .stderr(Stdio::null())
             .status();
+    }
+
+    /// It lives and says nothing any more, nor do its children. It can still be ended.
+    pub(crate) fn pause(&self) {
+        let id = self.process.id().to_string();
+        run(Command::new("kill").args(["-STOP", &id]));
+        run(Command::new("kill").arg("-STOP").args(self.children()));
+    }
+
+    fn children(&self) -> Vec<String> {
+        let id = self.process.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        let children = children.unwrap_or_default();
+        children.split_whitespace().map(str::to_owned).collect()
     }
 
     pub(crate) fn start_again(&mut self) {
@@ -107,9 +121,12 @@ impl PostgresServer {
 impl Drop for PostgresServer {
     fn drop(&mut self) {
         if let Ok(None) = self.process.try_wait() {
-            // At once, and with all its children.
+            // At once, and with all its children; also if it was paused.
             let id = self.process.id().to_string();
             let _ = Command::new("kill").args(["-QUIT", &id]).status();
+            let mut go_on = Command::new("kill");
+            go_on.arg("-CONT").arg(id).args(self.children());
+            let _ = go_on.stderr(Stdio::null()).status();
             let _ = self.process.wait();
         }
     }

@@ -39,20 +39,31 @@ impl Serving {
     }
 
     fn start(program: Program, prepare: impl FnOnce(&mut Command)) -> Self {
+        let serving = Self::spawn(program, prepare);
+        serving.wait_for("ready");
+        serving
+    }
+
+    /// By this configuration, from the first moment on: it may never be ready.
+    pub(crate) fn starting(config: &str) -> Self {
+        let program = Program::new();
+        program.write("tollgate.yaml", config);
+        Self::spawn(program, |_| {})
+    }
+
+    fn spawn(program: Program, prepare: impl FnOnce(&mut Command)) -> Self {
         let mut command = program.bare(&["serve"]);
         prepare(&mut command);
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let log = gathered(child.stderr.take().unwrap());
         let out = gathered(child.stdout.take().unwrap());
-        let serving = Self {
+        Self {
             program,
             child,
             log,
             out,
-        };
-        serving.wait_for("ready");
-        serving
+        }
     }
 
     /// What it logged so far.
