@@ -171,6 +171,53 @@ fn many_checks_are_independent_and_one_mistake_charges_none() {
 }
 
 #[test]
+fn a_check_that_one_tier_denies_charges_no_other() {
+    let redis = RedisServer::start();
+    let over_redis = format!("store: {{ redis: {:?}, deadline: 20s }}\n", redis.url());
+    for store in ["", &over_redis] {
+        let served = Served::start(&format!("service: {{}}\n{store}{RULES}"));
+        let charge = |cost: u32| {
+            served.check(&json!({
+                "client": "merchant_123", "method": "POST", "path": "/v1/charges",
+                "attributes": { "region": "eu" }, "cost": cost,
+            }))
+        };
+        let left = |answer: &Value| -> Vec<(String, u64)> {
+            let tiers = answer["tiers"].as_array().unwrap().iter();
+            tiers
+                .map(|tier| {
+                    let rule = tier["rule"].as_str().unwrap().to_owned();
+                    (rule, tier["remaining"].as_u64().unwrap())
+                })
+                .collect()
+        };
+        let first = charge(1);
+        assert_eq!(first["allowed"], true, "{first}");
+        for _ in 0..3 {
+            let denied = charge(1);
+            assert_eq!(
+                (&denied["allowed"], &denied["rule"]),
+                (&json!(false), &json!("charges")),
+                "{denied}"
+            );
+        }
+        let look = charge(0);
+        assert_eq!(look["source"], "store", "{look}");
+        assert_eq!(left(&look), left(&first), "{look}");
+        let expected = [
+            ("client", 29),
+            ("region", 1),
+            ("watched", 0),
+            ("charges", 0),
+        ];
+        assert_eq!(
+            left(&look),
+            expected.map(|(rule, left)| (rule.to_owned(), left))
+        );
+    }
+}
+
+#[test]
 fn what_is_no_question_is_refused_with_what_would_be_right() {
     let served = served();
     let many = format!("{{\"checks\":[{}{{}}]}}", "{},".repeat(100));
