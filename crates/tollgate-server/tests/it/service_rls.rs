@@ -205,6 +205,53 @@ fn entries_are_what_rules_look_at() {
 }
 
 #[test]
+fn a_plan_a_host_and_a_route_are_what_rules_mean_by_these_words() {
+    let served = Served::start(
+        "
+service: {}
+clients: [{ id: merchant_123, plan: pro }]
+rules:
+  - { id: client, per: [client], limit: \"1/h burst 3\" }
+  - { id: client, plan: pro, per: [client], limit: \"1/h burst 30\" }
+  - { id: shop, match: { host: shop.example.com }, per: [], limit: \"1/h burst 2\" }
+  - { id: hosts, match: { host: \"*.example.org\" }, per: [], limit: \"1/h burst 4\" }
+  - { id: routes, per: [route], limit: \"1/h burst 5\" }
+",
+    );
+    let bound = |entries: &[(&str, &str)]| {
+        let response = answer(&served, asked([descriptor(entries)]));
+        let status = &response.statuses[0];
+        let limit = status.current_limit.as_ref();
+        let rule = limit.map_or("none", |limit| limit.name.as_str());
+        (rule.to_owned(), status.limit_remaining, passes(&response))
+    };
+    let is = |rule: &str, left: u32, passes: bool| (rule.to_owned(), left, passes);
+    let client = |plan| [("client", "a"), ("plan", plan)];
+    assert_eq!(bound(&client("pro")), is("client", 29, true));
+    assert_eq!(bound(&client("none of ours")), is("client", 1, true));
+    let told = [("client", "merchant_123"), ("plan", "free")];
+    assert_eq!(bound(&told), is("client", 2, true), "rather than its own");
+
+    assert_eq!(bound(&[("host", "shop.example.com")]), is("shop", 1, true));
+    // As Envoy calls it, and as callers may write it.
+    assert_eq!(
+        bound(&[("authority", "SHOP.example.com:443")]),
+        is("shop", 0, true)
+    );
+    assert_eq!(bound(&[("host", "shop.example.com")]), is("shop", 0, false));
+    for (host, left) in [("a.example.org", 3), ("b.example.org", 2)] {
+        assert_eq!(bound(&[("host", host)]), is("hosts", left, true), "{host}");
+    }
+    assert_eq!(bound(&[("host", "example.net")]), is("none", 0, true));
+
+    for route in ["/v1/charges/{id}", "/v1/users/{id}"] {
+        let left: Vec<_> = (0..6).map(|_| bound(&[("route", route)])).collect();
+        assert_eq!(left[0], is("routes", 4, true), "{route}");
+        assert_eq!(left[5], is("routes", 0, false), "{route}");
+    }
+}
+
+#[test]
 fn hits_are_what_is_charged_and_0_of_a_descriptor_looks() {
     let served = served("{}");
     let mut dear = asked([descriptor(&[("tenant", "t")])]);
