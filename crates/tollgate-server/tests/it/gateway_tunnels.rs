@@ -2,6 +2,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -25,12 +27,17 @@ fn head_of(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// Agrees to every upgrade, and echoes. Its threads end with the process.
 fn echoing() -> SocketAddr {
+    echoing_to(Arc::default())
+}
+
+/// Agrees to every upgrade, and echoes; counts who connects. Its threads end with the process.
+fn echoing_to(connected: Arc<AtomicUsize>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
+            connected.fetch_add(1, SeqCst);
             std::thread::spawn(move || {
                 head_of(&mut stream);
                 stream.write_all(AGREED.as_bytes()).unwrap();
@@ -161,4 +168,46 @@ log: {{ format: json }}
         (&line["tunnel"], &line["bytes"]),
         (&"cut".into(), &5.into())
     );
+}
+
+#[test]
+fn a_websocket_that_is_denied_hears_429_and_its_server_nothing() {
+    let connected = Arc::new(AtomicUsize::new(0));
+    let serving = Serving::by(&format!(
+        "
+gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ to: \"http://{}\" }}] }}
+log: {{ format: json }}
+rules: [{{ id: sockets, per: [ip], limit: \"1/h burst 1\" }}]
+",
+        echoing_to(Arc::clone(&connected))
+    ));
+    let mut opened = open(&serving);
+    let mut denied = TcpStream::connect(serving.address("gateway")).unwrap();
+    denied.set_read_timeout(Some(PATIENCE)).unwrap();
+    // Who says the same again is answered in a shorter way, from the third time on.
+    for nth in 0..4 {
+        denied.write_all(UPGRADE.as_bytes()).unwrap();
+        let head = head_of(&mut denied).to_ascii_lowercase();
+        assert!(head.starts_with("http/1.1 429 "), "{nth}: {head}");
+        for field in [
+            "content-type: application/problem+json",
+            "retry-after: 3",
+            "x-ratelimit-limit: 1",
+            "x-ratelimit-remaining: 0",
+            "ratelimit-policy: \"sockets\";q=1",
+            "ratelimit: \"sockets\";r=0",
+            "x-request-id: ",
+        ] {
+            assert!(head.contains(&format!("\r\n{field}")), "{field}: {head}");
+        }
+        assert!(!head.contains("\r\nupgrade:"), "{head}");
+        let length = head.split("content-length: ").nth(1).unwrap();
+        let length = length.lines().next().unwrap().parse().unwrap();
+        let mut body = vec![0; length];
+        denied.read_exact(&mut body).unwrap();
+        let problem: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(problem["violated-policies"][0], "sockets", "{problem}");
+    }
+    assert_eq!(connected.load(SeqCst), 1, "by the one that was let in");
+    say(&mut opened, "and that goes on");
 }
