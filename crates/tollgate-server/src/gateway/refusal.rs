@@ -8,11 +8,14 @@
 //! away, and closes the connection after the answer, as RFC 9112 has it (6.3). Whoever sends the request on frames the body anew, and what
 //! follows it on the connection is never read. So there is no second request in it that we do not see.
 
-use http::header::{ALLOW, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
-use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http::header::{ALLOW, COOKIE, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::upgrade::OnUpgrade;
 
 use super::problem::{Whole, last, problem};
+
+/// In HTTP/1 hyper reads no more. In HTTP/2 only their bytes would bound them, and many a server behind us reads no more either.
+const MOST_FIELDS: usize = 100;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +28,7 @@ pub(super) enum Refusal {
     OtherHost,
     NotHttp,
     TransferCoding,
+    ManyFields,
 }
 
 impl Refusal {
@@ -46,6 +50,10 @@ impl Refusal {
             Self::TransferCoding => (
                 StatusCode::NOT_IMPLEMENTED,
                 "The only transfer coding that is known is chunked, once.",
+            ),
+            Self::ManyFields => (
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "The request has more than 100 header fields.",
             ),
         };
         let mut response = problem(status, detail);
@@ -69,6 +77,9 @@ pub(super) fn refusal<B>(request: &Request<B>) -> Option<Refusal> {
     if request.uri().path() == "*" && *request.method() != Method::OPTIONS {
         return Some(Refusal::NotHttp);
     }
+    if has_many_fields(request.headers()) {
+        return Some(Refusal::ManyFields);
+    }
     // In one walk, as to ask for each would be to hash each name.
     let (mut hosts, mut codings) = (Lines::None, Lines::None);
     for (name, value) in request.headers() {
@@ -80,6 +91,12 @@ pub(super) fn refusal<B>(request: &Request<B>) -> Option<Refusal> {
     }
     let refused = of_host(request.version(), request.uri(), hosts);
     refused.or_else(|| of_coding(codings))
+}
+
+/// In HTTP/2 browsers send each cookie by itself, and they go on as one.
+fn has_many_fields(headers: &HeaderMap) -> bool {
+    let cookies = || headers.get_all(COOKIE).iter().count();
+    headers.len() > MOST_FIELDS && headers.len() - cookies() > MOST_FIELDS
 }
 
 /// The lines of a field of which there should be one at the most.

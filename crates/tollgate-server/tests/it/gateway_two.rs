@@ -256,3 +256,140 @@ async fn a_flood_of_requests_that_are_taken_back_ends_its_own_connection_and_no_
     drop(other);
     front.end().await;
 }
+
+#[tokio::test]
+async fn more_fields_than_a_head_may_have_are_refused_before_anything_is_decided() {
+    let front = start("max_head: 5KiB", PLENTY).await;
+    let mut sender = connect::<Empty<Bytes>>(&front).await;
+    let with = |fields: usize, bytes: usize| {
+        let mut request = ask("/");
+        for nth in 0..fields {
+            let name = http::HeaderName::try_from(format!("x-{nth}")).unwrap();
+            let value = "x".repeat(bytes).parse().unwrap();
+            request.headers_mut().insert(name, value);
+        }
+        request
+    };
+    for (fields, bytes, expected) in [(5, 900, 200), (6, 900, 431), (90, 0, 200), (101, 0, 431)] {
+        let response = sender.send_request(with(fields, bytes)).await.unwrap();
+        assert_eq!(
+            response.status().as_u16(),
+            expected,
+            "{fields} of {bytes} bytes"
+        );
+    }
+    let mut cookies = with(90, 0);
+    for _ in 0..20 {
+        cookies
+            .headers_mut()
+            .append("cookie", "a=1".parse().unwrap());
+    }
+    let response = sender.send_request(cookies).await.unwrap();
+    assert_eq!(response.status(), 200, "which are one field");
+    // Far too many cost the connection.
+    assert!(sender.send_request(with(40, 900)).await.is_err());
+    drop(sender);
+    assert_eq!(came_and_decided(&front).await, (3, 3));
+    front.end().await;
+}
+
+/// How many requests came to the service behind, and how many were decided on, when all connections have ended.
+async fn came_and_decided(front: &Front) -> (usize, usize) {
+    front
+        .until_figure("tollgate_gateway_connections_open", |open| open == 0)
+        .await;
+    (front.behind.count(), front.decided().await)
+}
+
+/// A field as it is written when neither side knows it.
+fn field(name: &str, value: &str) -> Vec<u8> {
+    let mut field = vec![0];
+    for part in [name, value] {
+        field.push(u8::try_from(part.len()).unwrap());
+        field.extend(part.as_bytes());
+    }
+    field
+}
+
+/// The first frame that says something of stream 1: its kind and what it carries.
+async fn hear_of_one(stream: &mut TcpStream) -> (u8, Vec<u8>) {
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await.unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; length as usize];
+        stream.read_exact(&mut payload).await.unwrap();
+        if head[5..] == [0, 0, 0, 1] {
+            return (head[3], payload);
+        }
+    }
+}
+
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+/// GET / of http at "a", and POST /echo, which is answered when its body has come.
+const GET: &[u8] = b"\x82\x86\x84\x41\x01a";
+const POST: &[u8] = b"\x83\x86\x44\x05/echo\x41\x01a";
+
+/// Says a request in frames on a connection of its own.
+async fn said(front: &Front, frames: &[Vec<u8>]) -> (u8, Vec<u8>) {
+    let mut stream = TcpStream::connect(front.address).await.unwrap();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let said = [&[preface, frame(4, 0, 0, &[])], frames].concat().concat();
+    stream.write_all(&said).await.unwrap();
+    let heard = tokio::time::timeout(crate::gateway::PATIENCE, hear_of_one(&mut stream)).await;
+    heard.expect("it is answered")
+}
+
+fn refused_as_wrong() -> (u8, Vec<u8>) {
+    (RESET, 1_u32.to_be_bytes().to_vec())
+}
+
+#[tokio::test]
+async fn fields_of_a_connection_are_refused_before_anything_is_decided() {
+    let front = start("", PLENTY).await;
+    for (name, value) in [
+        ("connection", "close"),
+        ("connection", "x-secret"),
+        ("transfer-encoding", "chunked"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-connection", "keep-alive"),
+        ("upgrade", "websocket"),
+        ("te", "gzip"),
+    ] {
+        let head = [GET, &field(name, value)].concat();
+        let heard = said(&front, &[frame(1, 5, 1, &head)]).await;
+        assert_eq!(heard, refused_as_wrong(), "{name}: {value}");
+    }
+    // The same without such a field is none of that.
+    let head = [GET, &field("te", "trailers")].concat();
+    let (kind, payload) = said(&front, &[frame(1, 5, 1, &head)]).await;
+    assert_eq!((kind, payload[0]), (HEADERS, 0x88), "200");
+    assert_eq!(came_and_decided(&front).await, (1, 1));
+    front.end().await;
+}
+
+#[tokio::test]
+async fn a_length_that_is_not_that_of_the_body_is_refused_and_nothing_undecided_goes_on() {
+    let front = start("", PLENTY).await;
+    let head = |length: &str| [POST, &field("content-length", length)].concat();
+    // There is no body, and what is no length: it is seen before there is a request.
+    for length in ["5", "-1", "0x5", "99999999999999999999"] {
+        let heard = said(&front, &[frame(1, 5, 1, &head(length))]).await;
+        assert_eq!(heard, refused_as_wrong(), "{length}");
+    }
+    assert_eq!(front.behind.count(), 0);
+    // More than was said, and less: it is decided on before we hear that it is wrong.
+    for body in ["too long", "no"] {
+        let frames = [frame(1, 4, 1, &head("5")), frame(0, 1, 1, body.as_bytes())];
+        let heard = said(&front, &frames).await;
+        assert_eq!(heard, refused_as_wrong(), "{body}");
+    }
+    let frames = [frame(1, 4, 1, &head("5")), frame(0, 1, 1, b"world")];
+    let (kind, payload) = said(&front, &frames).await;
+    assert_eq!((kind, payload[0]), (HEADERS, 0x88), "200");
+    let (came, decided) = came_and_decided(&front).await;
+    assert!((1..=3).contains(&came), "{came}");
+    assert_eq!(came, decided);
+    front.end().await;
+}
