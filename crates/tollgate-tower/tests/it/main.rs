@@ -9,7 +9,9 @@
 //! - `secrets`: an API key is never shown.
 //! - `answers`: fields, bodies and statuses made of a decision, and fields that are there already.
 //! - `middleware`: the layer in a real axum server.
+//! - `bare`: the layer in a real hyper server.
 //! - `grpc`: the layer in a real tonic server.
+//! - `examples`: the examples, run.
 //! - `queue`: who waits for a turn, who cannot, and who goes away.
 //! - `repeated`: who was denied and asks the same again.
 //! - `shared_store`: the layer over a store that is shared, there or not.
@@ -19,6 +21,8 @@
 
 mod addresses;
 mod answers;
+mod bare;
+mod examples;
 mod explained;
 mod forged;
 mod grpc;

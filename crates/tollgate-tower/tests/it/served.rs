@@ -82,19 +82,29 @@ impl Server {
         lines: &[(&str, &str)],
     ) -> Response<Bytes> {
         let stream = TcpStream::connect(self.address).await.unwrap();
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream))
-                .await
-                .unwrap();
-        tokio::spawn(connection);
-        let mut request = Request::builder().method(method).uri(path);
-        request = request.header("host", "localhost");
-        for (name, value) in lines {
-            request = request.header(*name, *value);
-        }
-        let request = request.body(Full::default()).unwrap();
-        let response = sender.send_request(request).await.unwrap();
-        let (parts, body) = response.into_parts();
-        Response::from_parts(parts, body.collect().await.unwrap().to_bytes())
+        send_over(stream, method, path, lines).await
     }
+}
+
+/// The only request on this connection.
+pub(crate) async fn send_over(
+    stream: TcpStream,
+    method: &str,
+    path: &str,
+    lines: &[(&str, &str)],
+) -> Response<Bytes> {
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let mut request = Request::builder().method(method).uri(path);
+    request = request.header("host", "localhost");
+    for (name, value) in lines {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::default()).unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    Response::from_parts(parts, body.collect().await.unwrap().to_bytes())
 }
