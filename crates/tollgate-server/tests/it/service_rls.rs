@@ -1,6 +1,6 @@
 //! Envoy's protocol, spoken by a real gRPC client.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tollgate_server::service::protocol::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollgate_server::service::protocol::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
@@ -429,4 +429,58 @@ fn a_redis_that_hangs_holds_up_nobody_and_limits_go_on_here() {
     );
     let passed = responses.iter().filter(|response| passes(response));
     assert_eq!(passed.count(), 80, "a careful share");
+}
+
+/// The part of them that took no longer, in hundredths.
+fn percentile(times: &[Duration], hundredths: usize) -> Duration {
+    let mut times = times.to_vec();
+    times.sort();
+    times[times.len() * hundredths / 100]
+}
+
+/// After each call over a Redis that is stuck, one in memory that waits as long as the deadline first: what a decision takes that waits so long and no longer, on
+/// this machine, at this time. Where even that is late, the machine is busy with others, and it shows in both.
+#[test]
+fn while_redis_is_stuck_nine_of_ten_calls_are_answered_in_the_time_that_envoy_waits() {
+    const CALLS: usize = 200;
+    const DEADLINE: Duration = Duration::from_millis(10);
+    const ENVOY_WAITS: Duration = Duration::from_millis(20);
+    const RULES: &str = "rules: [{ id: client, per: [client], limit: \"1/h burst 1000\" }]";
+    let redis = RedisServer::start();
+    // The deadline is the default; the breaker never opens, so that every decision waits for all of it.
+    let stuck = Served::start(&format!(
+        "service: {{}}\nstore: {{ redis: {:?}, breaker: {{ failures: 1000, within: 1ms }} }}\n{RULES}",
+        redis.url()
+    ));
+    let in_memory = Served::start(&format!("service: {{}}\n{RULES}"));
+    redis.pause();
+    let (waited, usual) = block_on(async {
+        let mut stuck = RateLimitServiceClient::new(channel(&stuck).await);
+        let mut in_memory = RateLimitServiceClient::new(channel(&in_memory).await);
+        let (mut waited, mut usual) = (Vec::new(), Vec::new());
+        for nth in 0..=CALLS {
+            let call = || asked([descriptor(&[("client", "a")])]);
+            let began = Instant::now();
+            let response = stuck.should_rate_limit(call()).await.unwrap().into_inner();
+            waited.push(began.elapsed());
+            assert!(metadata(&response, "source").contains("local"), "{nth}");
+            let began = Instant::now();
+            tokio::time::sleep(DEADLINE).await;
+            in_memory.should_rate_limit(call()).await.unwrap();
+            usual.push(began.elapsed());
+        }
+        // The first has to connect as well.
+        (waited.split_off(1), usual.split_off(1))
+    });
+    for hundredths in [50, 90] {
+        let (waited, usual) = (
+            percentile(&waited, hundredths),
+            percentile(&usual, hundredths),
+        );
+        // Two of these are alike, whatever they are; a decision that waits for more than its deadline is not.
+        assert!(
+            waited < ENVOY_WAITS.max(usual * 3 / 2),
+            "of a hundred, {hundredths} within {waited:?}; by itself a wait takes {usual:?}"
+        );
+    }
 }
