@@ -1,7 +1,7 @@
 //! The operators' door: whether the program lives and is ready, its metrics, and what goes on in it.
 //!
 //! `/livez` and `/readyz` are open, as whoever runs the program asks them. Everything else may reveal something, and needs the token if there is
-//! one; if not, only who asks for this machine as those do who are on it is answered.
+//! one; if not, whatever a page in a browser may have sent is refused.
 
 mod health;
 mod status;
@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use tollgate_tower::answer::PROBLEM_JSON;
 use tollgate_tower::layer::PeerAddr;
 
+use crate::bearer::SENT_BY_A_PAGE;
 use crate::config::{Config, Secret};
 use crate::door::Door;
 use crate::metrics;
@@ -142,9 +143,9 @@ async fn guard(State(admin): State<Admin>, request: Request<Body>, next: Next) -
             refusal.headers_mut().insert(WWW_AUTHENTICATE, realm);
             refusal
         }
-        Err(Refusal::FromAfar) => problem(
+        Err(Refusal::SentByAPage) => problem(
             StatusCode::FORBIDDEN,
-            "there is no token, so this is asked for as localhost or by its address: by another name, a page in a browser could ask it. Set admin.token in the configuration, and send it",
+            &format!("admin.token {SENT_BY_A_PAGE}"),
         ),
         Err(Refusal::TooMany { seconds }) => {
             let mut refusal = problem(

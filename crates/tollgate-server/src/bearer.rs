@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use http::HeaderMap;
-use http::header::{AUTHORIZATION, HOST};
+use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::uri::Authority;
+use http::{HeaderMap, HeaderValue};
 use subtle::ConstantTimeEq as _;
 use tollgate_tower::identity::api_key_sha256;
 
@@ -33,17 +33,23 @@ impl Bearer {
     }
 }
 
-/// Whether somebody asks for this machine as those do who are on it: by an address, or as `localhost`. Where there is no token, everybody on it is
-/// let in; but a page in a browser is there as well if the name that it was loaded from leads here (DNS rebinding), and then asks for that name.
-pub(crate) fn is_asked_nearby(headers: &HeaderMap) -> bool {
-    headers.get_all(HOST).iter().all(|host| {
+/// What somebody hears whom a page in a browser may have sent, behind the name of the setting.
+pub(crate) const SENT_BY_A_PAGE: &str = "is not set, so this is asked for as localhost or by an address, and not from a page in a browser. Set it, and send it as Authorization: Bearer TOKEN";
+
+/// Whether a page in somebody's browser may have sent this. Where there is no token, everybody on this machine is let in, and such a page is on it: it asks for
+/// an address from another origin, and says so; or has the name that it was loaded from lead here (DNS rebinding), and asks for that name.
+///
+/// The host of a request in HTTP/2 is not looked at: browsers speak no HTTP/2 without TLS, and Envoy has the name of its cluster there.
+pub(crate) fn may_be_sent_by_a_page(headers: &HeaderMap) -> bool {
+    let is_of_this_machine = |host: &HeaderValue| {
         let host = Authority::try_from(host.as_bytes());
         host.is_ok_and(|host| {
-            let name = host.host();
+            let name = host.host().trim_end_matches('.').to_ascii_lowercase();
             let address = name.trim_start_matches('[').trim_end_matches(']');
-            name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
+            name == "localhost" || name.ends_with(".localhost") || address.parse::<IpAddr>().is_ok()
         })
-    })
+    };
+    headers.contains_key(ORIGIN) || !headers.get_all(HOST).iter().all(is_of_this_machine)
 }
 
 impl std::fmt::Debug for Bearer {
@@ -57,32 +63,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_leads_here_is_not_nearby() {
+    fn a_page_is_known_by_its_origin_or_by_the_name_that_leads_here() {
         let of = |host: &str| HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
-        assert!(is_asked_nearby(&HeaderMap::new()));
+        assert!(!may_be_sent_by_a_page(&HeaderMap::new()));
         for host in [
             "localhost",
-            "LocalHost:8082",
+            "LocalHost.:8082",
+            "tollgate.localhost:8082",
             "127.0.0.1:8082",
             "[::1]:8082",
             "[::1]",
             "192.0.2.1",
         ] {
-            assert!(is_asked_nearby(&of(host)), "{host}");
+            assert!(!may_be_sent_by_a_page(&of(host)), "{host}");
         }
         for host in [
             "rebound.example",
             "rebound.example:8082",
             "localhost.example",
+            "notlocalhost",
             "127.0.0.1.example:8082",
             "user@rebound.example",
             "",
         ] {
-            assert!(!is_asked_nearby(&of(host)), "{host}");
+            assert!(may_be_sent_by_a_page(&of(host)), "{host}");
         }
         let mut twice = of("localhost");
         twice.append(HOST, "rebound.example".parse().unwrap());
-        assert!(!is_asked_nearby(&twice));
+        assert!(may_be_sent_by_a_page(&twice));
+        let mut elsewhere = of("127.0.0.1:8081");
+        elsewhere.insert(ORIGIN, "https://elsewhere.example".parse().unwrap());
+        assert!(may_be_sent_by_a_page(&elsewhere));
     }
 
     #[test]

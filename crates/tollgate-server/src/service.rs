@@ -23,7 +23,7 @@ use axum::body::Body;
 use axum::routing::{any, get, post};
 use http::Response;
 
-use crate::bearer::{Bearer, is_asked_nearby};
+use crate::bearer::{Bearer, may_be_sent_by_a_page};
 use crate::config;
 use crate::door::Door;
 use crate::traces::{Parent, Span};
@@ -81,8 +81,8 @@ impl Shared {
         match &self.token {
             Some(token) if token.opens(headers) => Ok(()),
             Some(_) => Err(Problem::unauthorised()),
-            None if is_asked_nearby(headers) => Ok(()),
-            None => Err(Problem::from_afar()),
+            None if may_be_sent_by_a_page(headers) => Err(Problem::sent_by_a_page()),
+            None => Ok(()),
         }
     }
 }

@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tollgate::{Limit, LocalLimiter};
 
-use crate::bearer::{Bearer, is_asked_nearby};
+use crate::bearer::{Bearer, may_be_sent_by_a_page};
 use crate::config::Secret;
 
 /// So many wrong tokens from one address, and then one a second.
@@ -17,7 +17,7 @@ const WRONG_TOKENS: &str = "1/s burst 20";
 /// Not more often than this is it logged that tokens are wrong.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// Lets in who has the token; everybody on this machine if there is none.
+/// Lets in who has the token; if there is none, everybody but pages in browsers.
 ///
 /// Of an address that was wrong too often nothing is looked at for a while, the right token included: otherwise it could go on guessing.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ pub(super) struct Guard {
 pub(super) enum Refusal {
     /// There was no token, or a wrong one.
     Token,
-    /// There is none to have, and whoever asks may not be on this machine.
-    FromAfar,
+    /// There is none to have, and a page in a browser may ask.
+    SentByAPage,
     /// There were too many wrong ones.
     TooMany {
         /// When to come back.
@@ -56,9 +56,9 @@ impl Guard {
 
     pub(super) fn admit(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Result<(), Refusal> {
         let Some(token) = &self.token else {
-            return match is_asked_nearby(headers) {
-                true => Ok(()),
-                false => Err(Refusal::FromAfar),
+            return match may_be_sent_by_a_page(headers) {
+                true => Err(Refusal::SentByAPage),
+                false => Ok(()),
             };
         };
         let address = peer.map_or_else(String::new, network);

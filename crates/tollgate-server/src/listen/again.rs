@@ -80,7 +80,7 @@ impl Vain {
     }
 
     /// Whether to try it this time.
-    fn is_over(&mut self) -> bool {
+    fn try_now(&mut self) -> bool {
         let is_over = self.left == 0;
         self.left = self.left.saturating_sub(1);
         is_over
@@ -131,7 +131,7 @@ impl LastDenied {
 
     /// A request with this head goes the usual way.
     pub(super) fn passes(&mut self, head: &[u8], extensions: &mut Extensions) {
-        self.is_wanted = self.answered_by.is_none() && self.begins(head) && self.vain.is_over();
+        self.is_wanted = self.answered_by.is_none() && self.begins(head) && self.vain.try_now();
         if self.is_wanted {
             extensions.insert(WantRepeat);
         }

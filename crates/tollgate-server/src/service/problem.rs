@@ -7,6 +7,7 @@ use tollgate_tower::answer::{Dialect, failure};
 
 use super::ENDPOINTS;
 use crate::audit::escaped;
+use crate::bearer::SENT_BY_A_PAGE;
 
 /// An answer that is not the one that was asked for.
 #[derive(Debug)]
@@ -36,16 +37,20 @@ impl Problem {
         )
     }
 
-    /// There is no token, and whoever asks may not be on this machine.
-    pub(super) fn from_afar() -> Self {
+    /// There is no token, and a page in a browser may ask.
+    pub(super) fn sent_by_a_page() -> Self {
         Self::new(
             StatusCode::FORBIDDEN,
-            "this service has no token, so it is asked for as localhost or by its address: by another name, a page in a browser could ask it. Set service.token in its configuration, and send it",
+            format!("service.token {SENT_BY_A_PAGE}"),
         )
     }
 
-    pub(super) fn detail(&self) -> &str {
-        &self.detail
+    /// As a status of gRPC.
+    pub(super) fn grpc(&self) -> tonic::Status {
+        match self.status {
+            StatusCode::UNAUTHORIZED => tonic::Status::unauthenticated(&self.detail),
+            _ => tonic::Status::permission_denied(&self.detail),
+        }
     }
 
     pub(super) fn response(&self) -> Response<Body> {

@@ -90,7 +90,7 @@ impl Limits {
         request: tonic::Request<RateLimitRequest>,
     ) -> Result<(RateLimitResponse, Outcome), Status> {
         let admitted = self.shared.admit(request.metadata().as_ref());
-        admitted.map_err(|problem| Status::unauthenticated(problem.detail()))?;
+        admitted.map_err(|problem| problem.grpc())?;
         let parent = Parent::of(request.metadata().as_ref());
         let asked = request.into_inner();
         check(&asked)?;

@@ -65,14 +65,16 @@ fn health_is_open_and_everything_else_needs_the_token() {
     );
 }
 
-/// A page in a browser can have the name that it was loaded from lead to this machine, and would read what is said here.
+/// A page can have the name that it was loaded from lead to this machine, and would read what is said here.
 #[test]
-fn without_a_token_nobody_is_answered_who_asks_for_another_name() {
+fn without_a_token_a_page_in_a_browser_is_told_nothing() {
     let serving = Serving::by(&CONFIG.replace(", token: canary-token-7c1e4b90aa55", ""));
     for path in ["/metrics", "/v1/top", "/v1/status"] {
         let rebound = serving.get("admin", path, &["host: rebound.example"]);
         assert_eq!(rebound.status, 403, "{rebound:?}");
         assert!(rebound.body.contains("admin.token"), "{rebound:?}");
+        let elsewhere = serving.get("admin", path, &["origin: https://elsewhere.example"]);
+        assert_eq!(elsewhere.status, 403, "{elsewhere:?}");
         assert_eq!(serving.get("admin", path, &[]).status, 200, "{path}");
     }
     let health = serving.get("admin", "/livez", &["host: rebound.example"]);

@@ -28,6 +28,9 @@ const LONGEST: Duration = Duration::from_millis(2_500);
 /// So many good requests are timed at least while slow callers are ended.
 const FEWEST: usize = 20;
 
+/// So long may the machine itself stand still: where all else takes a fraction of a millisecond, one such moment is the larger part of the time.
+const HICCUP: Duration = Duration::from_millis(250);
+
 const OPEN: &str = "tollgate_gateway_connections_open";
 const REAPED: &str = "tollgate_gateway_connections_closed_early_total{reason=\"head_timeout\"}";
 
@@ -266,7 +269,7 @@ rules: [{{ id: everyone, per: [], limit: \"1000000/s\" }}]
     judge("on their way out", &meanwhile, &without);
     let (alone, ending) = (at_any_moment(without), at_any_moment(meanwhile));
     assert!(
-        ending < alone * MOST_TIMES_AS_LONG,
+        ending < (alone * MOST_TIMES_AS_LONG).max(HICCUP),
         "who comes while slow ones are ended waits for {ending:?}, without them for {alone:?}"
     );
 }

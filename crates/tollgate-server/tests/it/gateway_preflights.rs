@@ -1,8 +1,9 @@
 //! CORS preflights at the gateway: what browsers ask before they ask another origin, and what others may send just as well.
 
-use std::time::Duration;
+use tokio::net::TcpStream;
 
 use crate::gateway::{Front, start};
+use crate::gateway_again::ask;
 
 const HOURLY: &str = "rules: [{ id: address, per: [ip], limit: \"1/h burst 2\" }]";
 
@@ -40,6 +41,26 @@ async fn preflights_pass_uncharged_where_that_is_wanted() {
     assert_eq!(front.behind.count(), 7);
 }
 
+/// Again and again on one connection, where denied ones are known again.
+#[tokio::test]
+async fn on_a_connection_that_is_kept_it_is_the_same() {
+    for (fields, statuses) in [
+        ("", [200, 200, 429, 429, 429, 429]),
+        ("preflights: pass", [200; 6]),
+    ] {
+        let front = start(fields, HOURLY).await;
+        let mut stream = TcpStream::connect(front.address).await.unwrap();
+        let said = "OPTIONS /v1 HTTP/1.1\r\nHost: a\r\nOrigin: https://example.com\r\nAccess-Control-Request-Method: POST\r\n\r\n";
+        let mut heard = Vec::new();
+        for _ in 0..6 {
+            heard.push(ask(&mut stream, said).await.status);
+        }
+        assert_eq!(heard, statuses, "{fields}");
+        let passed = statuses.iter().filter(|status| **status == 200).count();
+        assert_eq!(front.behind.count(), passed);
+    }
+}
+
 /// Whether or not it is charged: servers could take it for another path than the one that rules were asked about.
 #[tokio::test]
 async fn a_preflight_has_the_one_spelling_of_its_path_or_is_refused() {
@@ -53,15 +74,4 @@ async fn a_preflight_has_the_one_spelling_of_its_path_or_is_refused() {
         let (_, uri, _) = &requests[0];
         assert_eq!(uri, "/a/b?q=1", "{fields}");
     }
-}
-
-#[tokio::test]
-async fn who_would_wait_longer_than_is_allowed_is_denied_at_once() {
-    let queue = "rules: [{ id: queue, per: [], limit: \"1/min queue 5\" }]";
-    let front = start("max_delay: 50ms", queue).await;
-    let said = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    assert_eq!(front.exchange(said).await[0].status, 200);
-    let denied = tokio::time::timeout(Duration::from_secs(30), front.exchange(said)).await;
-    assert_eq!(denied.expect("it waits for its turn")[0].status, 429);
-    assert_eq!(front.behind.count(), 1);
 }

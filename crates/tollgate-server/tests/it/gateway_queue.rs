@@ -248,3 +248,14 @@ async fn who_was_denied_before_on_its_connection_and_hangs_up_frees_its_place() 
     let front = Left { front, began, stay }.check().await;
     front.end().await;
 }
+
+#[tokio::test]
+async fn who_would_wait_longer_than_is_allowed_is_denied_at_once() {
+    let queue = "rules: [{ id: queue, per: [], limit: \"1/min queue 5\" }]";
+    let front = start("max_delay: 50ms", queue).await;
+    let said = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    assert_eq!(front.exchange(said).await[0].status, 200);
+    let denied = tokio::time::timeout(Duration::from_secs(30), front.exchange(said)).await;
+    assert_eq!(denied.expect("it waits for its turn")[0].status, 429);
+    assert_eq!(front.behind.count(), 1);
+}

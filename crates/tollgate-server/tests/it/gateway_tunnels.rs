@@ -184,7 +184,7 @@ rules: [{{ id: sockets, per: [ip], limit: \"1/h burst 1\" }}]
     let mut opened = open(&serving);
     let mut denied = TcpStream::connect(serving.address("gateway")).unwrap();
     denied.set_read_timeout(Some(PATIENCE)).unwrap();
-    // Who says the same again is answered in a shorter way, from the third time on.
+    // Again and again on one connection, which none of them ends.
     for nth in 0..4 {
         denied.write_all(UPGRADE.as_bytes()).unwrap();
         let head = head_of(&mut denied).to_ascii_lowercase();

@@ -83,7 +83,10 @@ impl Program {
     }
 
     pub(crate) fn write(&self, name: &str, content: &str) {
-        std::fs::write(self.folder().join(name), content).unwrap();
+        // At once, as editors do it: a program that watches the file is not to see the half of it.
+        let whole = self.folder().join(format!(".{name}.new"));
+        std::fs::write(&whole, content).unwrap();
+        std::fs::rename(whole, self.folder().join(name)).unwrap();
     }
 
     /// The names in the folder, in order.

@@ -332,9 +332,9 @@ fn the_token_is_asked_for_where_somebody_is_believed() {
     assert_eq!(reply.status, 200, "it says no more than a gateway would");
 }
 
-/// A page in a browser can have the name that it was loaded from lead to this machine.
+/// A page can ask from elsewhere, if it need not hear the answer; or have the name that it was loaded from lead to this machine.
 #[test]
-fn without_a_token_nobody_is_believed_who_asks_for_another_name() {
+fn without_a_token_a_page_in_a_browser_is_not_believed() {
     let served = served();
     let described = json!({ "request": { "method": "GET", "path": "/", "ip": "203.0.113.7" } });
     for (path, body) in [
@@ -342,9 +342,14 @@ fn without_a_token_nobody_is_believed_who_asks_for_another_name() {
         ("/v1/explain", &described),
         ("/v1/inspect", &json!({ "client": "a" })),
     ] {
-        let rebound = served.post(path, "Host: rebound.example\r\n", &body.to_string());
-        assert_eq!(rebound.status, 403, "{}", rebound.body);
-        assert!(rebound.body.contains("service.token"), "{}", rebound.body);
+        for page in [
+            "Host: rebound.example\r\n",
+            "Host: 127.0.0.1\r\nOrigin: https://elsewhere.example\r\nSec-Fetch-Site: cross-site\r\n",
+        ] {
+            let refused = served.post(path, page, &body.to_string());
+            assert_eq!(refused.status, 403, "{}", refused.body);
+            assert!(refused.body.contains("service.token"), "{}", refused.body);
+        }
         assert_eq!(served.post(path, "", &body.to_string()).status, 200);
     }
     let forwarded = "Host: tollgate\r\nX-Forwarded-Method: GET\r\nX-Forwarded-Uri: /\r\n";
