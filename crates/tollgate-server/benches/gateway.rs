@@ -126,7 +126,7 @@ fn main() {
     let per_second = |one: &[Load], other: &[Load]| ratio(one, other, |load| load.per_second);
     let added =
         |one: &[Load], other: &[Load]| (ratio(one, other, |load| load.mean_us) - 1.0) * 100.0;
-    let (admitted, rejected) = (per_second(all, nginx_all), per_second(few, nginx_same));
+    let (admitted, rejected) = (per_second(all, nginx_all), per_second(few, nginx_few));
     let (overhead, overhead_three) = (added(one, bare), added(three, bare));
     println!(
         "\nmean latency beside the gateway without rules: one tier {overhead:+.1} %, three tiers {overhead_three:+.1} %"
@@ -191,8 +191,8 @@ fn in_turns(cases: &[Case<'_>], rounds: usize, seconds: u32) -> Vec<Vec<Load>> {
     runs
 }
 
-/// What Tollgate says to those it rejects, in nginx's words: a page of its own, and figures that do not change. The last line compares with this, as it is the same
-/// work for both, and for wrk: it takes as long to read five fields more as we do to write them.
+/// What Tollgate says to those it rejects, in nginx's words: a page of its own, and figures that do not change. For a comparison of the same
+/// work; the last line compares with nginx as it comes.
 const SAME_ANSWER: &str = r#"error_page 429 @denied; }
 location @denied { default_type application/problem+json; add_header X-Request-Id $request_id always;
   add_header X-RateLimit-Limit 500 always; add_header X-RateLimit-Remaining 0 always; add_header X-RateLimit-Reset 1794859490 always;
