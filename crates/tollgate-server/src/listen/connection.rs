@@ -54,21 +54,26 @@ pub(super) async fn serve<S, B>(
         }
         return;
     };
-    match TlsAcceptor::from(Arc::clone(tls)).accept(stream).await {
-        Ok(stream) => {
-            let version = match stream.get_ref().1.alpn_protocol() {
-                Some(b"h2") => Version::Two,
-                _ => Version::One,
-            };
-            speak(stream, version, watch, config, metrics, requests).await;
+    // On its own: what it needs would make all others larger that have no TLS.
+    Box::pin(async {
+        match TlsAcceptor::from(Arc::clone(tls)).accept(stream).await {
+            Ok(stream) => {
+                let version = match stream.get_ref().1.alpn_protocol() {
+                    Some(b"h2") => Version::Two,
+                    _ => Version::One,
+                };
+                speak(stream, version, watch, config, metrics, requests).await;
+            }
+            Err(error) => {
+                metrics.handshake.inc();
+                tracing::debug!(%peer, %error, "a handshake of TLS failed");
+            }
         }
-        Err(error) => {
-            metrics.handshake.inc();
-            tracing::debug!(%peer, %error, "a handshake of TLS failed");
-        }
-    }
+    })
+    .await;
 }
 
+/// What hyper needs is asked for when it is needed: most connections go without it, and a small task is at hand sooner.
 async fn speak<T, S, B>(
     mut stream: T,
     version: Version,
@@ -98,7 +103,7 @@ async fn speak<T, S, B>(
                 )
                 .with_upgrades();
             let finish = http1::UpgradeableConnection::graceful_shutdown;
-            until_asked_to_finish(pin!(connection), watch, finish).await
+            until_asked_to_finish(Box::pin(connection), watch, finish).await
         }
         Version::Two => {
             watch.speaks_two();
@@ -112,7 +117,7 @@ async fn speak<T, S, B>(
                 .keep_alive_timeout(PING_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), ByHyper::new(requests, None));
             let finish = http2::Connection::graceful_shutdown;
-            until_asked_to_finish(pin!(connection), watch, finish).await
+            until_asked_to_finish(Box::pin(connection), watch, finish).await
         }
     };
     if let Err(error) = ended {
@@ -139,7 +144,7 @@ async fn unless_asked_to_finish<F: Future>(watch: &Watch, first: F) -> Option<F:
 
 /// Runs it to its end, and passes on the order to come to one.
 async fn until_asked_to_finish<C: Future>(
-    mut connection: Pin<&mut C>,
+    mut connection: Pin<Box<C>>,
     watch: &Watch,
     finish: impl Fn(Pin<&mut C>),
 ) -> C::Output {

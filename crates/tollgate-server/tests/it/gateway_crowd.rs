@@ -122,6 +122,12 @@ impl GoodCallers {
     fn ask(&mut self) -> Duration {
         let began = Instant::now();
         assert_eq!(ask(self.gateway, "GET", "/", &[]).unwrap().status, 200);
+        self.ask_on_kept();
+        self.served += 2;
+        began.elapsed()
+    }
+
+    fn ask_on_kept(&mut self) {
         let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         self.kept.write_all(request).unwrap();
         let mut answer = Vec::new();
@@ -132,8 +138,6 @@ impl GoodCallers {
             answer.extend(&some[..read]);
         }
         assert!(answer.starts_with(b"HTTP/1.1 200 "));
-        self.served += 2;
-        began.elapsed()
     }
 
     /// Each time after a look at the figures, as while slow callers are ended.
@@ -203,6 +207,47 @@ rules: [{{ id: everyone, per: [], limit: \"1000000/s\" }}]
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
     assert_eq!(upstream.hits(), CROWD);
+}
+
+/// Memory that a process has, in bytes.
+fn resident(process: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kilobytes.unwrap().parse::<usize>().unwrap() * 1_024
+}
+
+#[test]
+fn a_connection_that_waits_for_its_next_request_takes_little_memory() {
+    const WAITING: usize = 2_000;
+    /// It is about 5,000. With room for all that HTTP/2 and TLS need, it was 20,000.
+    const MOST_BYTES: usize = 10_000;
+    let upstream = Upstream::start();
+    let serving = Serving::by(&format!(
+        "
+gateway:
+  listen: 127.0.0.1:0
+  workers: 1
+  upstreams: [{{ to: \"http://{}\" }}]
+  connections_per_address: 0
+rules: [{{ id: everyone, per: [], limit: \"1000000/s\" }}]
+",
+        upstream.address
+    ));
+    let gateway = serving.address("gateway");
+    let connect = |count: usize| -> Vec<GoodCallers> {
+        let mut callers: Vec<_> = (0..count).map(|_| GoodCallers::new(gateway)).collect();
+        for caller in &mut callers {
+            caller.ask_on_kept();
+        }
+        callers
+    };
+    // What is there once, whoever comes.
+    let _first = connect(WAITING / 10);
+    let before = resident(serving.pid());
+    let _waiting = connect(WAITING);
+    let each = resident(serving.pid()).saturating_sub(before) / WAITING;
+    assert!(each < MOST_BYTES, "{each} bytes for each connection");
 }
 
 #[test]
