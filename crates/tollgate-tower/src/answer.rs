@@ -30,6 +30,7 @@ mod grpc;
 mod legacy;
 mod problem;
 mod retry;
+mod said;
 mod sheet;
 mod standard;
 
@@ -45,7 +46,7 @@ use tollgate::{Decision, PathError};
 pub use denial::{Denial, Reason};
 pub use dialect::Dialect;
 pub use sheet::FieldLines;
-pub(crate) use sheet::Sheet;
+use sheet::Sheet;
 
 /// The media type of problem details.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -247,8 +248,8 @@ impl Answers {
         }
         // The usual one is written in one go, its body and its fields.
         let mut response = problem(denial.status(), Bytes::new(), room);
-        let lines = self.usual(denial).into_lines();
-        *response.body_mut() = lines.before();
+        let lines = self.usual(denial, FieldLines::clone);
+        *response.body_mut() = lines.share_before();
         put(lines, &mut response);
         without_body_for(dialect, response)
     }
@@ -258,13 +259,16 @@ impl Answers {
         self.own.is_none()
     }
 
-    /// The usual answer to a denial, its body and its fields, for who is no caller of gRPC.
-    pub(crate) fn usual(&self, denial: &Denial<'_>) -> Sheet {
-        let mut sheet = Sheet::after(denial.problem_json());
-        let nothing_said = HeaderMap::new();
-        let wait = denial.retry_after();
-        self.write(denial.decision(), wait, &nothing_said, &mut sheet);
-        sheet
+    /// Tells `hear` the usual answer to a denial, its body and its fields, for who is no caller of gRPC.
+    pub(crate) fn usual<R>(&self, denial: &Denial<'_>, hear: impl FnOnce(&FieldLines) -> R) -> R {
+        let write = || {
+            let mut sheet = Sheet::after(denial.problem_json());
+            let nothing_said = HeaderMap::new();
+            let wait = denial.retry_after();
+            self.write(denial.decision(), wait, &nothing_said, &mut sheet);
+            sheet.into_lines()
+        };
+        said::again_or(self, denial, write, hear)
     }
 
     /// The response to a request whose path can be read in more than one way.

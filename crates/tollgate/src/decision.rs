@@ -291,6 +291,12 @@ impl Decision {
     /// What to do with the request: the strictest of what its tiers say.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
+        if let [tier] = self.tiers() {
+            return match tier.shadow {
+                true => Verdict::Allow,
+                false => tier.verdict(),
+            };
+        }
         let deciding = self.tiers().iter().filter(|tier| !tier.shadow);
         deciding
             .map(Tier::verdict)

@@ -121,13 +121,22 @@ impl<'a> Denial<'a> {
 
     /// The rules that did not let it pass, in their order.
     pub fn violated(&self) -> impl Iterator<Item = &'static str> {
-        let (patience, decision) = (self.patience, self.decision);
-        let stops = move |tier: &&Tier| match (tier.verdict(), patience) {
+        let denial = *self;
+        let deciding = self
+            .decision
+            .tiers()
+            .iter()
+            .filter(|tier| !tier.is_shadow());
+        let stops = move |tier: &&Tier| denial.is_stopped_by(tier.verdict());
+        deciding.filter(stops).map(name)
+    }
+
+    /// Whether it does not pass where this is said of it.
+    pub(super) fn is_stopped_by(&self, verdict: Verdict) -> bool {
+        match (verdict, self.patience) {
             (Verdict::AllowAfter(delay), Some(patience)) => delay > patience,
             (verdict, _) => !verdict.allowed(),
-        };
-        let deciding = decision.tiers().iter().filter(|tier| !tier.is_shadow());
-        deciding.filter(stops).map(name)
+        }
     }
 
     /// The body: problem details ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) as JSON.

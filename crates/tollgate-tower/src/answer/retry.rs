@@ -2,11 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
 
 use super::date;
-use super::sheet::Sheet;
+use super::sheet::{Field, Sheet};
+
+static RETRY_AFTER: Field = Field::new("retry-after: ");
 
 /// Rounded up, as who comes earlier is denied again, and never 0, which says "at once".
 pub(super) fn seconds(wait: Duration) -> u64 {
@@ -15,8 +16,9 @@ pub(super) fn seconds(wait: Duration) -> u64 {
 
 /// Rounded up and never 0.
 pub(super) fn milliseconds(wait: Duration) -> u64 {
-    let ms = wait.as_nanos().div_ceil(1_000_000);
-    u64::try_from(ms).unwrap_or(u64::MAX).max(1)
+    let below_a_second = u64::from(wait.subsec_nanos().div_ceil(1_000_000));
+    let whole_seconds = wait.as_secs().saturating_mul(1_000);
+    whole_seconds.saturating_add(below_a_second).max(1)
 }
 
 pub(super) fn ceil_seconds(time: Duration) -> u64 {
@@ -31,7 +33,7 @@ pub(super) fn unix(at: SystemTime) -> Duration {
 /// Says the wait, unless a longer one stands there.
 pub(super) fn write(wait: Duration, now: SystemTime, headers: &HeaderMap, sheet: &mut Sheet) {
     let ours = seconds(wait);
-    if let Some(theirs) = headers.get(RETRY_AFTER) {
+    if let Some(theirs) = headers.get(&RETRY_AFTER.name) {
         let theirs = waits(theirs, now);
         if theirs.is_none_or(|theirs| theirs >= ours) {
             return;

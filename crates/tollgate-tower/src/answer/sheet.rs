@@ -15,16 +15,35 @@ type Lines = [Option<Line>; MOST_LINES];
 
 /// What is to stand in a head, and maybe the text that comes before all of it in memory.
 #[derive(Debug)]
-pub(crate) struct Sheet {
+pub(super) struct Sheet {
     text: String,
     start: usize,
     lines: Lines,
     count: usize,
 }
 
+/// A field that we write.
+#[derive(Debug)]
+pub(super) struct Field {
+    pub(super) name: HeaderName,
+    /// How its line begins, up to the value.
+    start: &'static str,
+}
+
+impl Field {
+    /// By how its line begins: the name in small letters, a colon and a space.
+    pub(super) const fn new(start: &'static str) -> Self {
+        let (name, _) = start.split_at(start.len() - ": ".len());
+        Self {
+            name: HeaderName::from_static(name),
+            start,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Line {
-    name: &'static HeaderName,
+    field: &'static Field,
     value: Range<usize>,
     /// Beside what stands there, not in its place.
     is_further: bool,
@@ -47,24 +66,18 @@ impl Sheet {
     }
 
     /// A value that takes the place of what stands there.
-    pub(super) fn set(&mut self, name: &'static HeaderName, number: u64) {
-        self.line(name, false, |text| push_number(number, text));
+    pub(super) fn set(&mut self, field: &'static Field, number: u64) {
+        self.line(field, false, |text| push_number(number, text));
     }
 
     /// A value in a line of its own; none if nothing is written.
-    pub(super) fn add(&mut self, name: &'static HeaderName, write: impl FnOnce(&mut String)) {
-        self.line(name, true, write);
+    pub(super) fn add(&mut self, field: &'static Field, write: impl FnOnce(&mut String)) {
+        self.line(field, true, write);
     }
 
-    fn line(
-        &mut self,
-        name: &'static HeaderName,
-        is_further: bool,
-        write: impl FnOnce(&mut String),
-    ) {
+    fn line(&mut self, field: &'static Field, is_further: bool, write: impl FnOnce(&mut String)) {
         let begin = self.text.len();
-        self.text.push_str(name.as_str());
-        self.text.push_str(": ");
+        self.text.push_str(field.start);
         let start = self.text.len();
         write(&mut self.text);
         let value = start..self.text.len();
@@ -72,7 +85,7 @@ impl Sheet {
             Some(line) if !value.is_empty() => {
                 self.text.push_str("\r\n");
                 *line = Some(Line {
-                    name,
+                    field,
                     value,
                     is_further,
                 });
@@ -80,16 +93,6 @@ impl Sheet {
             }
             _ => self.text.truncate(begin),
         }
-    }
-
-    /// The text that was there first.
-    pub(crate) fn before(&self) -> &[u8] {
-        self.text.as_bytes().get(..self.start).unwrap_or_default()
-    }
-
-    /// All lines, each with its end.
-    pub(crate) fn lines(&self) -> &[u8] {
-        self.text.as_bytes().get(self.start..).unwrap_or_default()
     }
 
     pub(super) fn into_lines(self) -> FieldLines {
@@ -125,7 +128,12 @@ impl FieldLines {
     }
 
     /// The text that was there first.
-    pub(super) fn before(&self) -> Bytes {
+    pub(crate) fn before(&self) -> &[u8] {
+        self.text.get(..self.start).unwrap_or_default()
+    }
+
+    /// The same, to keep.
+    pub(super) fn share_before(&self) -> Bytes {
         self.text.slice(..self.start)
     }
 
@@ -136,8 +144,8 @@ impl FieldLines {
                 continue;
             };
             match line.is_further {
-                true => _ = headers.append(line.name, value),
-                false => _ = headers.insert(line.name, value),
+                true => _ = headers.append(&line.field.name, value),
+                false => _ = headers.insert(&line.field.name, value),
             }
         }
     }

@@ -11,7 +11,7 @@ use tollgate::Decision;
 
 use super::decided::Decided;
 use super::gate::{Gate, Who};
-use crate::answer::{Denial, Sheet};
+use crate::answer::{Denial, FieldLines};
 use crate::policy::{Policy, Target};
 
 /// Among a request's extensions: if it is denied, its response is to carry a [`Repeat`], if the answer is the usual one.
@@ -49,7 +49,7 @@ pub enum Repeated {
 #[derive(Debug)]
 pub struct DeniedAgain<'a> {
     denial: Denial<'a>,
-    answer: Sheet,
+    answer: &'a FieldLines,
 }
 
 /// Among a request's extensions: it was decided on already, and by whom. Good for one request.
@@ -103,9 +103,12 @@ impl Repeat {
         };
         gate.tell_of(&met, &decision);
         if let Some(denial) = Denial::of(&decision) {
-            answer(&DeniedAgain {
-                answer: gate.answers_by(&current).usual(&denial),
-                denial,
+            let answers = gate.answers_by(&current);
+            answers.usual(&denial, |usual| {
+                answer(&DeniedAgain {
+                    denial,
+                    answer: usual,
+                });
             });
             return Repeated::Denied;
         }
@@ -134,7 +137,7 @@ impl DeniedAgain<'_> {
     /// All that is said of the decision, as lines of a head of HTTP/1.1.
     #[must_use]
     pub fn lines(&self) -> &[u8] {
-        self.answer.lines()
+        self.answer.as_bytes()
     }
 
     /// What was decided.
