@@ -1,9 +1,10 @@
 //! What is noted of a request from its head to the end of its answer.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, StatusCode};
+use quanta::Instant;
 use tollgate_tower::layer::{Decided, DeniedAgain};
 
 use super::UpstreamTime;
@@ -12,7 +13,7 @@ use super::front::Desk;
 use super::tunnel::{Tunnel, TunnelEnd};
 use crate::traces::Span;
 
-/// What is noted of a request; counted and logged when it is dropped, which is when all of its answer has gone out, or nobody wants it any more.
+/// What is noted of a request; counted and logged when it is closed or dropped, which is when all of its answer has gone out, or nobody wants it any more.
 #[derive(Debug)]
 pub(super) struct Account {
     desk: Arc<Desk>,
@@ -21,6 +22,7 @@ pub(super) struct Account {
     bytes: u64,
     is_whole: bool,
     is_counted: bool,
+    is_closed: bool,
     /// Only if there is a log.
     logged: Option<Box<Logged>>,
     /// Only if it is traced.
@@ -43,37 +45,45 @@ impl Account {
 
     /// What was asked is told only if there is a log.
     fn of(desk: &Arc<Desk>, began: Instant, asked: Option<Asked>) -> Self {
-        let logged = |asked| Logged {
-            asked,
-            decided: None,
-            upstream: None,
-            tunnel: None,
-        };
         Self {
             began,
             status: None,
             bytes: 0,
             is_whole: false,
             is_counted: false,
-            logged: asked.map(|asked| Box::new(logged(asked))),
+            is_closed: false,
+            logged: asked.map(Logged::of),
             span: None,
             desk: Arc::clone(desk),
         }
     }
 
-    /// Of a request that was denied when it came again in the same words.
+    /// Of nothing yet.
+    pub(super) fn closed(desk: &Arc<Desk>) -> Self {
+        let mut account = Self::of(desk, Instant::now(), None);
+        account.is_closed = true;
+        account
+    }
+
+    /// From now on of a request that was denied when it came again in the same words. The one before is closed.
     pub(super) fn denied_again(
-        desk: &Arc<Desk>,
+        &mut self,
         began: Instant,
         asked: Option<Asked>,
         denied: &DeniedAgain<'_>,
-    ) -> Self {
-        let mut account = Self::of(desk, began, asked);
-        account.status = Some(denied.status());
-        if let Some(logged) = &mut account.logged {
+    ) {
+        self.close();
+        self.began = began;
+        self.status = Some(denied.status());
+        self.bytes = 0;
+        self.is_whole = false;
+        self.is_counted = false;
+        self.is_closed = false;
+        self.logged = asked.map(|asked| {
+            let mut logged = Logged::of(asked);
             logged.decided = Some(denied.decided());
-        }
-        account
+            logged
+        });
     }
 
     pub(super) fn desk(&self) -> &Arc<Desk> {
@@ -113,6 +123,26 @@ impl Account {
         }
     }
 
+    /// Nothing more is noted.
+    pub(super) fn close(&mut self) {
+        if std::mem::replace(&mut self.is_closed, true) {
+            return;
+        }
+        self.count();
+        if let (Some(log), Some(logged)) = (&self.desk.log, &self.logged) {
+            let told = Told {
+                status: self.status,
+                bytes: self.bytes,
+                took: self.began.elapsed(),
+                is_whole: self.is_whole,
+                decided: logged.decided.as_deref(),
+                upstream: logged.upstream,
+                tunnel: logged.tunnel,
+            };
+            log.note(&logged.asked, &told);
+        }
+    }
+
     /// The answer is out, and a connection goes on that may last for hours: it is counted now, and logged when that has ended.
     pub(super) fn goes_on_in(mut self, tunnel: &Tunnel) {
         self.count();
@@ -130,18 +160,17 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.count();
-        if let (Some(log), Some(logged)) = (&self.desk.log, &self.logged) {
-            let told = Told {
-                status: self.status,
-                bytes: self.bytes,
-                took: self.began.elapsed(),
-                is_whole: self.is_whole,
-                decided: logged.decided.as_deref(),
-                upstream: logged.upstream,
-                tunnel: logged.tunnel,
-            };
-            log.note(&logged.asked, &told);
-        }
+        self.close();
+    }
+}
+
+impl Logged {
+    fn of(asked: Asked) -> Box<Self> {
+        Box::new(Self {
+            asked,
+            decided: None,
+            upstream: None,
+            tunnel: None,
+        })
     }
 }

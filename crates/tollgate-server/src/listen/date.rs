@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::io::Write as _;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use httpdate::HttpDate;
+use quanta::Instant;
 
 const LENGTH: usize = "Sun, 06 Nov 1994 08:49:37 GMT".len();
 
@@ -39,7 +40,7 @@ fn write(now: Instant) -> [u8; LENGTH] {
     let rest = Duration::from_secs(1).saturating_sub(since.saturating_sub(second));
     // A thread that ends has nothing to keep.
     let _ = WRITTEN.try_with(|kept| kept.set(written));
-    let _ = UNTIL.try_with(|kept| kept.set(now.checked_add(rest)));
+    let _ = UNTIL.try_with(|kept| kept.set(Some(now + rest)));
     written
 }
 

@@ -10,7 +10,6 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, EXPECT, TRAILER, TRANSFER_ENCODING, UPGRADE};
@@ -18,6 +17,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use http_body::Body;
 use httparse::{ParserConfig, Status};
 use hyper::ext::ReasonPhrase;
+use quanta::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tollgate_tower::answer::FieldLines;
 
@@ -301,6 +301,14 @@ fn write_head<B: Body>(answer: &Response<B>, head: &mut Vec<u8>) -> Option<u64> 
 }
 
 fn push_status(status: StatusCode, reason: &str, head: &mut Vec<u8>) {
+    // Those that most answers have, in one piece.
+    match status {
+        StatusCode::OK => return head.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
+        StatusCode::TOO_MANY_REQUESTS => {
+            return head.extend_from_slice(b"HTTP/1.1 429 Too Many Requests\r\n");
+        }
+        _ => {}
+    }
     for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
         head.extend_from_slice(part.as_bytes());
     }
