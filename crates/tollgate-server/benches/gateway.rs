@@ -2,7 +2,8 @@
 //! bare gateway; and decisions a second over HTTP and Envoy's protocol.
 //!
 //! Load comes from wrk (64 connections) and h2load, on the core that the upstream has too; what is measured has the other core to
-//! itself, one worker each. Read the ratios; and what each process spends on a request, as wrk is at its end before those are that reject.
+//! itself, one worker each. There wrk is at its end before those are that reject, so they are compared once more with wrk on both cores,
+//! a thread on each: that is what the last line says. Read the ratios, and what each process spends on a request.
 
 #![expect(
     clippy::print_stdout,
@@ -20,14 +21,23 @@ use std::time::{Duration, Instant};
 /// Many short rounds: two halves of a minute differ more on a machine with neighbours than two programs do.
 const ROUNDS: usize = 11;
 const SECONDS: u32 = 2;
-/// For what the limiter adds, which is less than two rounds differ by: as many as show it.
-const FINE_ROUNDS: usize = 40;
+/// For what is less than two rounds differ by: as many as show it.
+const FINE_ROUNDS: usize = 80;
 const FINE_SECONDS: u32 = 1;
 const CONNECTIONS: u32 = 64;
 /// What is admitted where most is to be rejected. Both answer some 50,000 to 100,000 a second.
 const FEW: u32 = 500;
 /// More than anybody asks for.
 const ALL: u32 = 10_000_000;
+
+/// Where wrk runs.
+#[derive(Clone, Copy)]
+enum From {
+    /// On the core that what is measured has not.
+    OneCore,
+    /// On both, with a thread on each: as many as wrk starts if nobody says how many.
+    BothCores,
+}
 
 /// What wrk says of a run.
 #[derive(Clone, Copy, Debug)]
@@ -99,15 +109,24 @@ fn main() {
             others,
         ),
     ];
-    let runs = in_turns(&cases, ROUNDS, SECONDS);
+    let runs = in_turns(&cases, ROUNDS, SECONDS, From::OneCore);
+    println!("\n{FINE_ROUNDS} rounds of {FINE_SECONDS} s each, wrk on both cores");
+    let rejecting = [
+        ("nginx, 99 % rejected", nginx_few.door, None),
+        ("tollgate, 99 % rejected", ours_few.gateway, None),
+    ];
+    let rejecting = in_turns(&rejecting, FINE_ROUNDS, FINE_SECONDS, From::BothCores);
     let fine = [
         ("tollgate without rules", bare.gateway, None),
         ("tollgate, one tier", ours_all.gateway, None),
         ("tollgate, three tiers", ours_three.gateway, None),
     ];
     println!("\n{FINE_ROUNDS} rounds of {FINE_SECONDS} s each");
-    let fine = in_turns(&fine, FINE_ROUNDS, FINE_SECONDS);
+    let fine = in_turns(&fine, FINE_ROUNDS, FINE_SECONDS, From::OneCore);
     let [bare, one, three] = &fine[..] else {
+        unreachable!("as many as there are cases")
+    };
+    let [nginx_rejecting, rejecting] = &rejecting[..] else {
         unreachable!("as many as there are cases")
     };
     let [
@@ -126,13 +145,19 @@ fn main() {
     let per_second = |one: &[Load], other: &[Load]| ratio(one, other, |load| load.per_second);
     let added =
         |one: &[Load], other: &[Load]| (ratio(one, other, |load| load.mean_us) - 1.0) * 100.0;
-    let (admitted, rejected) = (per_second(all, nginx_all), per_second(few, nginx_few));
+    let admitted = per_second(all, nginx_all);
+    let rejected = per_second(rejecting, nginx_rejecting);
     let (overhead, overhead_three) = (added(one, bare), added(three, bare));
     println!(
         "\nmean latency beside the gateway without rules: one tier {overhead:+.1} %, three tiers {overhead_three:+.1} %"
     );
     println!("rejections beside nginx: requests a second, and processor time");
     for (what, ours, nginx) in [
+        (
+            "with its own page, which says nothing; wrk on both cores",
+            rejecting,
+            nginx_rejecting,
+        ),
         ("that answers what we answer", few, nginx_same),
         (
             "that answers so, nobody asks the same twice",
@@ -155,7 +180,10 @@ fn main() {
     let script = at.join("check.lua");
     fs::write(&script, CHECK_LUA).unwrap();
     let checks: Vec<Load> = (0..ROUNDS)
-        .map(|_| wrk(service.service, "/v1/check", Some(&script), SECONDS))
+        .map(|_| {
+            let (service, path) = (service.service, "/v1/check");
+            wrk(service, path, Some(&script), SECONDS, From::OneCore)
+        })
         .collect();
     let checks = median(&checks, |load| load.per_second);
     show("POST /v1/check", checks);
@@ -174,7 +202,7 @@ fn main() {
 type Case<'a> = (&'a str, Door, Option<&'a Path>);
 
 /// Measures all of them so often, one after the other, there and back, and shows the median of each.
-fn in_turns(cases: &[Case<'_>], rounds: usize, seconds: u32) -> Vec<Vec<Load>> {
+fn in_turns(cases: &[Case<'_>], rounds: usize, seconds: u32, from: From) -> Vec<Vec<Load>> {
     let mut runs: Vec<Vec<Load>> = vec![Vec::new(); cases.len()];
     for round in 0..rounds {
         let mut turns: Vec<_> = cases.iter().zip(&mut runs).collect();
@@ -182,7 +210,7 @@ fn in_turns(cases: &[Case<'_>], rounds: usize, seconds: u32) -> Vec<Vec<Load>> {
             turns.reverse();
         }
         for ((_, door, script), runs) in turns {
-            runs.push(wrk(*door, "/hello", *script, seconds));
+            runs.push(wrk(*door, "/hello", *script, seconds, from));
         }
     }
     for ((name, ..), runs) in cases.iter().zip(&runs) {
@@ -243,10 +271,12 @@ fn median(runs: &[Load], by: fn(&Load) -> f64) -> Load {
 
 /// A program on one core.
 fn on_core(core: usize, program: impl AsRef<Path>) -> Command {
+    on_cores(&core.to_string(), program)
+}
+
+fn on_cores(cores: &str, program: impl AsRef<Path>) -> Command {
     let mut command = Command::new("taskset");
-    command
-        .args(["--cpu-list", &core.to_string()])
-        .arg(program.as_ref());
+    command.args(["--cpu-list", cores]).arg(program.as_ref());
     command
 }
 
@@ -370,10 +400,14 @@ fn proxy_conf(port: u16, upstream: u16, rate: u32, more: &str) -> String {
     )
 }
 
-fn wrk(door: Door, path: &str, script: Option<&Path>, seconds: u32) -> Load {
-    let mut command = on_core(1, "wrk");
+fn wrk(door: Door, path: &str, script: Option<&Path>, seconds: u32, from: From) -> Load {
+    let (cores, threads) = match from {
+        From::OneCore => ("1", "-t1"),
+        From::BothCores => ("0,1", "-t2"),
+    };
+    let mut command = on_cores(cores, "wrk");
     command.args([
-        "-t1",
+        threads,
         &format!("-c{CONNECTIONS}"),
         &format!("-d{seconds}s"),
         "--latency",
