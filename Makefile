@@ -117,7 +117,7 @@ bench-metrics: tools ## what it costs to count a decision, nanoseconds (a few se
 # Load for the gateway, and what it is compared with.
 GATEWAY_NEEDS := nginx:nginx wrk:wrk h2load:nghttp2-client
 
-bench-gateway: tools ## the gateway beside nginx, the limiter's share of it, and decisions per second over HTTP and gRPC (about eleven minutes)
+bench-gateway: tools ## the gateway beside nginx, the limiter's share of it, and decisions per second over HTTP and gRPC (about ten minutes)
 	@tools/need $(GATEWAY_NEEDS)
 	cargo bench --package tollgate-server --bench gateway
 

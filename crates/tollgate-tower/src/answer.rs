@@ -1,4 +1,4 @@
-//! From a decision to HTTP: header fields, bodies and gRPC statuses. Pure functions of the decision and of what was asked; knows no
+//! From a decision to HTTP: header fields, bodies and gRPC statuses. What is said depends on the decision and on what was asked; it knows no
 //! limiter, no service and no time but the decision's own.
 //!
 //! ## Fields

@@ -27,7 +27,7 @@ pub struct Request<'a> {
     plan: Option<&'a str>,
     route: Option<&'a str>,
     method: Option<Cow<'a, str>>,
-    host: Option<&'a str>,
+    host: Option<Cow<'a, str>>,
     path: Option<&'a Path<'a>>,
     ip: Option<IpOctets>,
     attributes: Vec<(Name, &'a str)>,
@@ -100,7 +100,12 @@ impl<'a> Request<'a> {
     #[inline]
     #[must_use]
     pub fn host(mut self, host: &'a str) -> Self {
-        self.host = Some(host);
+        let host = normal_host(host);
+        let is_small = !host.bytes().any(|byte| byte.is_ascii_uppercase());
+        self.host = Some(match is_small {
+            true => host.into(),
+            false => host.to_ascii_lowercase().into(),
+        });
         self
     }
 
@@ -178,14 +183,8 @@ impl<'a> Request<'a> {
         self.method.as_deref()
     }
 
-    /// In its normal form, which is made for who asks: few rules look at it.
-    pub(crate) fn host_name(&self) -> Option<Cow<'a, str>> {
-        let host = normal_host(self.host?);
-        let is_small = !host.bytes().any(|byte| byte.is_ascii_uppercase());
-        Some(match is_small {
-            true => host.into(),
-            false => host.to_ascii_lowercase().into(),
-        })
+    pub(crate) fn host_name(&self) -> Option<&str> {
+        self.host.as_deref()
     }
 
     pub(crate) fn path_view(&self) -> Option<&Path<'a>> {

@@ -129,7 +129,8 @@ impl Account {
             return;
         }
         self.count();
-        if let (Some(log), Some(logged)) = (&self.desk.log, &self.logged) {
+        // An idle connection keeps none of it.
+        if let (Some(log), Some(logged)) = (&self.desk.log, self.logged.take()) {
             let told = Told {
                 status: self.status,
                 bytes: self.bytes,

@@ -9,6 +9,8 @@ use quanta::Instant;
 
 const LENGTH: usize = "Sun, 06 Nov 1994 08:49:37 GMT".len();
 
+const SECOND: Duration = Duration::from_secs(1);
+
 /// The last second of the last year that such a date can have.
 const LATEST: u64 = 253_402_300_799;
 
@@ -21,8 +23,10 @@ thread_local! {
 /// Writes the date of `now`.
 pub(super) fn push(now: Instant, text: &mut Vec<u8>) {
     let until = UNTIL.try_with(Cell::get).ok().flatten();
+    // A counter that was set back, as that of a machine that was moved may be, must not stop the clock.
+    let is_kept = |until: Instant| now < until && until.duration_since(now) <= SECOND;
     let written = match until {
-        Some(until) if now < until => WRITTEN.try_with(Cell::get),
+        Some(until) if is_kept(until) => WRITTEN.try_with(Cell::get),
         _ => Ok(write(now)),
     };
     text.extend_from_slice(&written.unwrap_or_else(|_| write(now)));
@@ -37,7 +41,7 @@ fn write(now: Instant) -> [u8; LENGTH] {
     let mut written = [0; LENGTH];
     // It is as long as that.
     let _ = write!(&mut written[..], "{date}");
-    let rest = Duration::from_secs(1).saturating_sub(since.saturating_sub(second));
+    let rest = SECOND.saturating_sub(since.saturating_sub(second));
     // A thread that ends has nothing to keep.
     let _ = WRITTEN.try_with(|kept| kept.set(written));
     let _ = UNTIL.try_with(|kept| kept.set(Some(now + rest)));
@@ -65,5 +69,9 @@ mod tests {
         UNTIL.set(Some(now + Duration::from_secs(1)));
         assert!(pushed(now + Duration::from_millis(999)) < first);
         assert!(pushed(now + Duration::from_secs(1)) >= first);
+        // Nor is it kept by a counter that was set back.
+        WRITTEN.set(*b"Sun, 06 Nov 1994 08:49:37 GMT");
+        UNTIL.set(Some(now + Duration::from_secs(3_600)));
+        assert!(pushed(now) >= first);
     }
 }

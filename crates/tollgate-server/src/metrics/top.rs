@@ -5,12 +5,9 @@
 //! often is in the list for sure, and how far its count may be off is said.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::hash::{BuildHasher as _, BuildHasherDefault, Hash as _, Hasher};
-use std::net::IpAddr;
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hash as _, Hasher, RandomState};
 use std::time::Duration;
 
-use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use quanta::Instant;
 use serde::Serialize;
@@ -28,32 +25,12 @@ const LONGEST_NAME: usize = 80;
 /// The most that anybody is shown.
 pub(crate) const MOST_SHOWN: usize = 100;
 
-/// Stands where an address is hashed: no name has such bytes.
-const ANONYMOUS: u64 = 0xffff_ffff_0000_0000;
-
 /// Who is denied most often.
 #[derive(Debug)]
 pub struct Top {
     shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
     began: Instant,
-}
-
-/// Who is counted.
-#[derive(Clone, Copy, Debug)]
-enum Who<'a> {
-    Client(&'a str),
-    /// Somebody without a name.
-    Address(IpAddr),
-}
-
-impl fmt::Display for Who<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Client(name) => f.write_str(name),
-            Self::Address(ip) => write!(f, "ip:{ip}"),
-        }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -121,7 +98,7 @@ impl Default for Top {
     fn default() -> Self {
         Self {
             shards: Default::default(),
-            hasher: RandomState::default(),
+            hasher: RandomState::new(),
             began: Instant::now(),
         }
     }
@@ -130,36 +107,24 @@ impl Default for Top {
 impl Top {
     /// Somebody was denied by this rule.
     pub(crate) fn count(&self, met: &Met<'_>, rule: Name) {
-        let who = match (met.client(), met.ip()) {
-            (Some(client), _) => Who::Client(client),
-            (None, Some(ip)) => Who::Address(ip),
+        match (met.client(), met.ip()) {
+            (Some(client), _) => self.count_client(client, rule, self.window()),
+            (None, Some(ip)) => self.count_client(&format!("ip:{ip}"), rule, self.window()),
             // Everybody together is in the rule's own figures.
-            (None, None) => return,
-        };
-        self.count_in(self.window(), who, rule);
+            (None, None) => {}
+        }
     }
 
-    fn count_in(&self, window: u64, who: Who<'_>, rule: Name) {
-        let identity = self.identity(who, rule);
+    fn count_client(&self, client: &str, rule: Name, window: u64) {
+        let mut hasher = self.hasher.build_hasher();
+        rule.hash(&mut hasher);
+        // The rule is as long each time, so nothing need stand between it and the name.
+        hasher.write(client.as_bytes());
+        let identity = hasher.finish();
         let shard = &self.shards[usize::from(identity.to_le_bytes()[7]) % SHARDS];
         let mut shard = shard.lock();
         shard.turn_to(window);
-        shard.now.count(identity, rule, who);
-    }
-
-    /// By a key that was drawn at the start, so that nobody can choose to be taken for another.
-    fn identity(&self, who: Who<'_>, rule: Name) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        rule.hash(&mut hasher);
-        match who {
-            Who::Client(name) => hasher.write(name.as_bytes()),
-            Who::Address(IpAddr::V4(ip)) => hasher.write_u64(ANONYMOUS | u64::from(ip.to_bits())),
-            Who::Address(IpAddr::V6(ip)) => {
-                hasher.write_u64(ANONYMOUS);
-                hasher.write(&ip.octets());
-            }
-        }
-        hasher.finish()
+        shard.now.count(identity, rule, client);
     }
 
     /// The clients that were denied most often in this window and the one before.
@@ -223,7 +188,7 @@ impl Shard {
 }
 
 impl Sketch {
-    fn count(&mut self, identity: u64, rule: Name, who: Who<'_>) {
+    fn count(&mut self, identity: u64, rule: Name, client: &str) {
         if let Some(entry) = self.0.get_mut(&identity) {
             entry.denied += 1;
             return;
@@ -240,7 +205,7 @@ impl Sketch {
         }
         let entry = Entry {
             rule,
-            client: escaped(&who.to_string(), LONGEST_NAME),
+            client: escaped(client, LONGEST_NAME),
             denied: over + 1,
             over,
         };
@@ -263,17 +228,17 @@ impl Entry {
 mod tests {
     use super::*;
 
-    fn count(top: &Top, window: u64, client: &str) {
-        top.count_in(window, Who::Client(client), Name::new("client").unwrap());
+    fn rule() -> Name {
+        Name::new("client").unwrap()
     }
 
     #[test]
     fn who_is_denied_often_is_found_among_very_many() {
         let top = Top::default();
         for n in 0..100_000 {
-            count(&top, 0, &format!("client-{n}"));
+            top.count_client(&format!("client-{n}"), rule(), 0);
             if n % 20 == 0 {
-                count(&top, 0, "greedy");
+                top.count_client("greedy", rule(), 0);
             }
         }
         let most = top.most_in(0, 1_000);
@@ -295,8 +260,8 @@ mod tests {
     #[test]
     fn what_is_long_past_is_forgotten() {
         let top = Top::default();
-        count(&top, 0, "a");
-        count(&top, 1, "a");
+        top.count_client("a", rule(), 0);
+        top.count_client("a", rule(), 1);
         let denied = |window| {
             top.most_in(window, 10)
                 .clients
@@ -306,35 +271,23 @@ mod tests {
         assert_eq!(denied(1), Some(2));
         assert_eq!(denied(2), Some(1));
         assert_eq!(denied(3), None);
-        count(&top, 3, "b");
-        count(&top, 9, "b");
+        top.count_client("b", rule(), 3);
+        top.count_client("b", rule(), 9);
         assert_eq!(denied(9), Some(1));
     }
 
     #[test]
     fn names_are_escaped_and_cut() {
         let top = Top::default();
-        let evil = format!("evil\n\"}} 1\u{202e}{}", "x".repeat(500));
-        count(&top, 0, &evil);
+        top.count_client(
+            &format!("evil\n\"}} 1\u{202e}{}", "x".repeat(500)),
+            rule(),
+            0,
+        );
         let name = &top.most_in(0, 1).clients[0].client;
         assert!(
             name.starts_with(r#"evil\n"} 1\u{202e}xx"#) && name.chars().count() <= 80,
             "{name}"
         );
-    }
-
-    #[test]
-    fn who_has_no_name_is_called_by_its_address_and_is_nobody_who_calls_itself_so() {
-        let top = Top::default();
-        let ip: IpAddr = "2001:db8::7".parse().unwrap();
-        let rule = Name::new("client").unwrap();
-        top.count_in(0, Who::Address(ip), rule);
-        top.count_in(0, Who::Address(ip), rule);
-        count(&top, 0, "ip:2001:db8::7");
-        let most = top.most_in(0, 10).clients;
-        let shown: Vec<_> = (most.iter())
-            .map(|most| (&*most.client, most.denied))
-            .collect();
-        assert_eq!(shown, [("ip:2001:db8::7", 2), ("ip:2001:db8::7", 1)]);
     }
 }

@@ -106,19 +106,40 @@ mod tests {
 
     use super::*;
 
-    fn limiter(hand: &ManualClock) -> LocalLimiter {
-        let rule = |name, limit: &str| Rule::new(name, limit.parse().unwrap()).unwrap();
-        let config = MemoryConfig {
-            clock: Clock::from(hand),
-            ..MemoryConfig::default()
-        };
-        let rules = [
+    fn rule(name: &str, limit: &str) -> Rule {
+        Rule::new(name, limit.parse().unwrap()).unwrap()
+    }
+
+    fn rules() -> [Rule; 4] {
+        [
             rule("second", "10/s burst 5"),
             rule("hour", "1000 per 1h fixed_window"),
             rule("watched", "4/s burst 2").mode(Mode::Shadow),
             rule("queue", "8/s queue 3 leaky_bucket"),
-        ];
+        ]
+    }
+
+    fn limiter(hand: &ManualClock, rules: [Rule; 4]) -> LocalLimiter {
+        let config = MemoryConfig {
+            clock: Clock::from(hand),
+            ..MemoryConfig::default()
+        };
         LocalLimiter::with(config).with_rules(rules).unwrap()
+    }
+
+    /// Limiters that decide alike by rules that differ in one thing: a name, a window, who only watches.
+    fn limiters(hand: &ManualClock) -> [LocalLimiter; 4] {
+        let [second, hour, watched, queue] = rules();
+        let renamed = rule("minute", "10/s burst 5");
+        let longer = rule("hour", "1000 per 2h fixed_window");
+        let deciding = rule("watched", "4/s burst 2");
+        [
+            [&second, &hour, &watched, &queue],
+            [&renamed, &hour, &watched, &queue],
+            [&second, &longer, &watched, &queue],
+            [&second, &hour, &deciding, &queue],
+        ]
+        .map(|rules| limiter(hand, rules.map(Rule::clone)))
     }
 
     /// Body and fields.
@@ -130,9 +151,14 @@ mod tests {
 
     #[test]
     fn what_is_said_again_is_what_would_be_written() {
-        let hand = ManualClock::at(Duration::from_secs(1_700_000_000));
-        let limiter = limiter(&hand);
-        let all: Vec<Answers> = [HeaderFamilies::default(), HeaderFamilies::NONE]
+        // An hour, and the two hours that it is the second of, end at the same time.
+        let hand = ManualClock::at(Duration::from_secs(1_700_004_000));
+        let limiters = limiters(&hand);
+        let silent = HeaderFamilies {
+            retry_after: false,
+            ..HeaderFamilies::NONE
+        };
+        let all: Vec<Answers> = [HeaderFamilies::default(), HeaderFamilies::NONE, silent]
             .into_iter()
             .flat_map(|families| {
                 [false, true].map(|shadows| Answers {
@@ -143,7 +169,7 @@ mod tests {
             .collect();
         let (mut seed, mut denials, mut same) = (7_u64, 0, 0);
         let mut before = [const { Vec::new() }; 2];
-        for _ in 0..100_000 {
+        for _ in 0..50_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let mut random = |below: u64| {
                 seed ^= seed >> 29;
@@ -152,12 +178,17 @@ mod tests {
             };
             let waits_us = [0, 0, 1, 400, 90_000][usize::try_from(random(5)).unwrap()];
             hand.advance(Duration::from_micros(waits_us));
-            let decision = limiter.decide(&Request::new().cost(random(7)));
+            let cost = random(7);
+            // All alike, so that they differ only in what they are told.
+            let decisions = (limiters.each_ref()).map(|limiter| {
+                let request = Request::new().cost(cost);
+                limiter.decide(&request)
+            });
+            let decision = &decisions[usize::try_from(random(4)).unwrap()];
             let patience = Duration::from_millis(random(200));
-            let denial =
-                Denial::of(&decision).or_else(|| Denial::of_impatient(&decision, patience));
+            let denial = Denial::of(decision).or_else(|| Denial::of_impatient(decision, patience));
             let Some(denial) = denial else { continue };
-            let answers = &all[usize::try_from(random(4)).unwrap()];
+            let answers = &all[usize::try_from(random(6)).unwrap()];
             let again = told(answers, &denial);
             LAST.take();
             assert_eq!(again, told(answers, &denial), "{decision:?}");
@@ -165,16 +196,13 @@ mod tests {
             same += u32::from(again == before);
             before = again;
         }
-        assert!(
-            denials > 50_000 && same > 1_000,
-            "{denials}, {same} the same"
-        );
+        assert!(denials > 20_000 && same > 500, "{denials}, {same} the same");
     }
 
     #[test]
     fn a_time_of_day_is_said_anew_though_nothing_else_has_changed() {
         let hand = ManualClock::at(Duration::from_secs(1_700_000_000));
-        let limiter = limiter(&hand);
+        let limiter = limiter(&hand, rules());
         let answers = Answers::default();
         let fields = || {
             let never_fits = limiter.decide(&Request::new().cost(100));
@@ -189,7 +217,7 @@ mod tests {
     #[test]
     fn what_was_said_last_is_not_written_again() {
         let hand = ManualClock::at(Duration::from_secs(1_700_000_000));
-        let limiter = limiter(&hand);
+        let limiter = limiter(&hand, rules());
         let answers = Answers::default();
         let denied = || -> Decision { limiter.decide(&Request::new().cost(3)) };
         let at = |decision: &Decision| {

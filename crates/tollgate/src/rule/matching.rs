@@ -194,7 +194,7 @@ impl Match {
             return Some(Missed::Method(&self.methods));
         }
         if let Some(host) = &self.host
-            && !request.host_name().is_some_and(|there| host.is(&there))
+            && !request.host_name().is_some_and(|there| host.is(there))
         {
             return Some(Missed::Host(host));
         }

@@ -32,7 +32,7 @@ impl ByHost {
         if let Some(hosts) = &self.hosts
             && let Some(host) = request.host_name()
         {
-            hosts.search(&host, request, finder);
+            hosts.search(host, request, finder);
         }
     }
 
