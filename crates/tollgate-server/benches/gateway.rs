@@ -32,7 +32,7 @@ const ALL: u32 = 10_000_000;
 
 /// Where wrk runs.
 #[derive(Clone, Copy)]
-enum From {
+enum WrkOn {
     /// On the core that what is measured has not.
     OneCore,
     /// On both, with two threads, as many as it starts if nobody says how many. It is not at its end, and what is measured shares its core.
@@ -109,20 +109,20 @@ fn main() {
             others,
         ),
     ];
-    let runs = in_turns(&cases, ROUNDS, SECONDS, From::OneCore);
+    let runs = in_turns(&cases, ROUNDS, SECONDS, WrkOn::OneCore);
     println!("\n{ROUNDS} rounds of {SECONDS} s each, wrk on both cores");
     let rejecting = [
         ("nginx, 99 % rejected", nginx_few.door, None),
         ("tollgate, 99 % rejected", ours_few.gateway, None),
     ];
-    let rejecting = in_turns(&rejecting, ROUNDS, SECONDS, From::BothCores);
+    let rejecting = in_turns(&rejecting, ROUNDS, SECONDS, WrkOn::BothCores);
     let fine = [
         ("tollgate without rules", bare.gateway, None),
         ("tollgate, one tier", ours_all.gateway, None),
         ("tollgate, three tiers", ours_three.gateway, None),
     ];
     println!("\n{FINE_ROUNDS} rounds of {FINE_SECONDS} s each");
-    let fine = in_turns(&fine, FINE_ROUNDS, FINE_SECONDS, From::OneCore);
+    let fine = in_turns(&fine, FINE_ROUNDS, FINE_SECONDS, WrkOn::OneCore);
     let [bare, one, three] = &fine[..] else {
         unreachable!("as many as there are cases")
     };
@@ -182,7 +182,7 @@ fn main() {
     let checks: Vec<Load> = (0..ROUNDS)
         .map(|_| {
             let (service, path) = (service.service, "/v1/check");
-            wrk(service, path, Some(&script), SECONDS, From::OneCore)
+            wrk(service, path, Some(&script), SECONDS, WrkOn::OneCore)
         })
         .collect();
     let checks = median(&checks, |load| load.per_second);
@@ -202,7 +202,7 @@ fn main() {
 type Case<'a> = (&'a str, Door, Option<&'a Path>);
 
 /// Measures all of them so often, one after the other, there and back, and shows the median of each.
-fn in_turns(cases: &[Case<'_>], rounds: usize, seconds: u32, from: From) -> Vec<Vec<Load>> {
+fn in_turns(cases: &[Case<'_>], rounds: usize, seconds: u32, wrk_on: WrkOn) -> Vec<Vec<Load>> {
     let mut runs: Vec<Vec<Load>> = vec![Vec::new(); cases.len()];
     for round in 0..rounds {
         let mut turns: Vec<_> = cases.iter().zip(&mut runs).collect();
@@ -210,7 +210,7 @@ fn in_turns(cases: &[Case<'_>], rounds: usize, seconds: u32, from: From) -> Vec<
             turns.reverse();
         }
         for ((_, door, script), runs) in turns {
-            runs.push(wrk(*door, "/hello", *script, seconds, from));
+            runs.push(wrk(*door, "/hello", *script, seconds, wrk_on));
         }
     }
     for ((name, ..), runs) in cases.iter().zip(&runs) {
@@ -400,10 +400,10 @@ fn proxy_conf(port: u16, upstream: u16, rate: u32, more: &str) -> String {
     )
 }
 
-fn wrk(door: Door, path: &str, script: Option<&Path>, seconds: u32, from: From) -> Load {
-    let (cores, threads) = match from {
-        From::OneCore => ("1", "-t1"),
-        From::BothCores => ("0,1", "-t2"),
+fn wrk(door: Door, path: &str, script: Option<&Path>, seconds: u32, wrk_on: WrkOn) -> Load {
+    let (cores, threads) = match wrk_on {
+        WrkOn::OneCore => ("1", "-t1"),
+        WrkOn::BothCores => ("0,1", "-t2"),
     };
     let mut command = on_cores(cores, "wrk");
     command.args([
