@@ -97,65 +97,144 @@ impl ManualClock {
 
 /// Unix time that never goes back.
 ///
-/// Asking the system costs 40 ns, a third of a whole check; reading the processor's counter costs 15. So the
-/// counter tells the time, and ten times a second the system's monotonic clock sets it right. The counter is made
-/// to run a touch slow, so that it is only ever set forward, by a few microseconds. A wall clock that is set
-/// while we run changes nothing.
+/// Reading the system's clock costs 40 ns, a third of a whole check; reading the processor's counter costs 15. So
+/// the counter measures time, and the system's monotonic clock corrects it ten times a second. A wall clock that
+/// is set while the process runs changes nothing.
 struct SystemClock {
     counter: quanta::Clock,
     counter_start: u64,
     system_start: Instant,
     /// Unix time at `system_start`.
     unix_start_us: u64,
-    /// How far the counter has fallen behind.
-    behind_us: AtomicU64,
-    /// When, by the counter, to compare again.
-    compare_at_us: AtomicU64,
+    correction: Correction,
 }
-
-const COMPARE_EVERY_US: u64 = 100_000;
-
-/// 244 microseconds a second: more than any counter is off.
-const SLOW_SHIFT: u32 = 12;
 
 impl SystemClock {
     fn start() -> Self {
         let counter = quanta::Clock::new();
-        // Before the counter's start, so that the counter can only be behind.
-        let system_start = Instant::now();
-        Self {
+        let (unix_start_us, system_start) = unix_time_and_instant();
+        let clock = Self {
+            // Read after `system_start`, so that the counter can only be behind.
             counter_start: counter.raw(),
             counter,
             system_start,
-            unix_start_us: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, to_us),
-            behind_us: AtomicU64::new(0),
-            compare_at_us: AtomicU64::new(COMPARE_EVERY_US),
-        }
+            unix_start_us,
+            correction: Correction::default(),
+        };
+        // A stall between the two readings above is no sign of a slow counter.
+        let (system_us, counted_us) = clock.both_us();
+        clock.correction.start(system_us, counted_us);
+        clock
     }
 
     #[inline(always)]
     fn now_us(&self) -> u64 {
+        self.unix_start_us + self.correction.apply(self.counted_us(), || self.both_us())
+    }
+
+    /// Microseconds since the start, as the counter measures them.
+    #[inline(always)]
+    fn counted_us(&self) -> u64 {
         let counted_us = self
             .counter
             .delta_as_nanos(self.counter_start, self.counter.raw())
             / 1_000;
-        let counted_us = counted_us - (counted_us >> SLOW_SHIFT);
-        if counted_us >= self.compare_at_us.load(Ordering::Relaxed) {
-            self.compare(counted_us);
-        }
-        self.unix_start_us + counted_us + self.behind_us.load(Ordering::Relaxed)
+        counted_us - (counted_us >> SLOW_SHIFT)
     }
 
-    /// Two threads may do this at once: both are right, and the later time stays.
-    #[cold]
-    fn compare(&self, counted_us: u64) {
+    /// Both clocks, the system's first: a stall between the two makes the counter look less behind than it is,
+    /// never more.
+    fn both_us(&self) -> (u64, u64) {
+        (to_us(self.system_start.elapsed()), self.counted_us())
+    }
+}
+
+/// Reads both clocks, again if the process was stopped between the two readings.
+fn unix_time_and_instant() -> (u64, Instant) {
+    let mut closest: Option<(Duration, u64, Instant)> = None;
+    for _ in 0..8 {
+        let before = Instant::now();
+        let unix_us = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, to_us);
+        let gap = before.elapsed();
+        if closest.is_none_or(|(smallest, ..)| gap < smallest) {
+            closest = Some((gap, unix_us, before));
+        }
+        if gap < Duration::from_micros(20) {
+            break;
+        }
+    }
+    closest.map_or((0, Instant::now()), |(_, unix_us, at)| (unix_us, at))
+}
+
+/// The counter is made to run slow by 244 µs a second, more than a well calibrated one is off, so that
+/// corrections only ever move it forward.
+const SLOW_SHIFT: u32 = 12;
+
+const COMPARE_EVERY_US: u64 = 100_000;
+
+/// A counter that gained more than this, or lost more than this and 1/256 of the time, is not used any more.
+const MAX_DRIFT_US: u64 = 1_000;
+
+/// Corrects the counter by the system's clock.
+///
+/// The counter is calibrated when the process starts, in a few milliseconds. A stall at the wrong moment of these
+/// leaves it fast or slow by any factor, for good. Such a counter is abandoned at the first comparison, and the
+/// system's clock is read instead.
+#[derive(Default)]
+struct Correction {
+    /// How far the counter has fallen behind.
+    behind_us: AtomicU64,
+    /// When, by the counter, to compare again; 0 once the counter is abandoned.
+    compare_at_us: AtomicU64,
+    /// When both were compared last, by the system's clock.
+    compared_us: AtomicU64,
+    /// The earliest time to return once the counter is abandoned.
+    earliest_us: AtomicU64,
+}
+
+impl Correction {
+    fn start(&self, system_us: u64, counted_us: u64) {
+        self.behind_us
+            .store(system_us.saturating_sub(counted_us), Ordering::Relaxed);
         self.compare_at_us
             .store(counted_us + COMPARE_EVERY_US, Ordering::Relaxed);
-        let system_us = to_us(self.system_start.elapsed());
-        self.behind_us
-            .fetch_max(system_us.saturating_sub(counted_us), Ordering::Relaxed);
+        self.compared_us.store(system_us, Ordering::Relaxed);
+    }
+
+    /// Returns the time since the start. `both_us` reads the system's clock and then the counter.
+    #[inline(always)]
+    fn apply(&self, counted_us: u64, both_us: impl FnOnce() -> (u64, u64)) -> u64 {
+        if counted_us >= self.compare_at_us.load(Ordering::Relaxed) {
+            return self.compare(counted_us, both_us());
+        }
+        counted_us + self.behind_us.load(Ordering::Relaxed)
+    }
+
+    /// Several threads may do this at once: each of them is right, and the latest time stays.
+    #[cold]
+    fn compare(&self, counted_before_us: u64, (system_us, counted_us): (u64, u64)) -> u64 {
+        if self.compare_at_us.load(Ordering::Relaxed) == 0 {
+            return system_us.max(self.earliest_us.load(Ordering::Relaxed));
+        }
+        let elapsed_us =
+            system_us.saturating_sub(self.compared_us.fetch_max(system_us, Ordering::Relaxed));
+        let behind_us = system_us.saturating_sub(counted_us);
+        let behind_before_us = self.behind_us.fetch_max(behind_us, Ordering::Relaxed);
+        let time_us = counted_us + behind_us.max(behind_before_us);
+        let lost_us = behind_us.saturating_sub(behind_before_us);
+        let is_slow = lost_us > MAX_DRIFT_US + elapsed_us / 256;
+        // The counter was read before the system's clock here, so a stall between the two hides no time.
+        let is_fast = counted_before_us + behind_before_us > system_us + MAX_DRIFT_US;
+        let compare_at_us = if is_slow || is_fast {
+            self.earliest_us.fetch_max(time_us, Ordering::Relaxed);
+            0
+        } else {
+            counted_us + COMPARE_EVERY_US
+        };
+        self.compare_at_us.store(compare_at_us, Ordering::Relaxed);
+        time_us
     }
 }
 
@@ -177,18 +256,70 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_falls_behind_is_set_right_and_never_back() {
+    fn the_system_clock_never_goes_back() {
         let clock = SystemClock::start();
         let mut last_us = 0;
         while last_us < clock.unix_start_us + 3 * COMPARE_EVERY_US {
-            let (before, now_us) = (to_us(clock.system_start.elapsed()), clock.now_us());
+            let now_us = clock.now_us();
             assert!(now_us >= last_us, "{now_us} is before {last_us}");
-            // What it may have lost since the last comparison, and what quanta itself may be off.
-            let behind_us = (clock.unix_start_us + before).saturating_sub(now_us);
-            assert!(behind_us < 1_000, "{behind_us} µs behind");
             last_us = now_us;
         }
-        assert!(clock.behind_us.load(Ordering::Relaxed) > 0);
+    }
+
+    /// Reads the clock every 100 µs for ten seconds, with a counter that measures `counted` of each `elapsed`, and
+    /// returns how far it was ahead and behind at most.
+    fn drift_us(counted: u64, elapsed: u64) -> (u64, u64) {
+        let correction = Correction::default();
+        correction.start(0, 0);
+        let (mut ahead_us, mut behind_us, mut last_us) = (0, 0, 0);
+        for system_us in (0..10_000_000).step_by(100) {
+            let counted_us = system_us * counted / elapsed;
+            let time_us = correction.apply(counted_us, || (system_us, counted_us));
+            assert!(time_us >= last_us, "{time_us} is before {last_us}");
+            last_us = time_us;
+            ahead_us = ahead_us.max(time_us.saturating_sub(system_us));
+            behind_us = behind_us.max(system_us.saturating_sub(time_us));
+        }
+        (ahead_us, behind_us)
+    }
+
+    #[test]
+    fn a_counter_that_falls_behind_is_corrected() {
+        assert_eq!(drift_us(1_000_000, 1_000_000), (0, 0));
+        // Twice as slow as it is made to be, 49 µs in each tenth of a second.
+        let (ahead_us, behind_us) = drift_us(2_047, 2_048);
+        assert_eq!(ahead_us, 0);
+        assert!((1..=50).contains(&behind_us), "{behind_us} µs behind");
+    }
+
+    #[test]
+    fn a_counter_with_a_wrong_rate_is_abandoned() {
+        for (counted, elapsed) in [(10_001, 10_000), (101, 100), (11, 10), (3, 1)] {
+            let (ahead_us, _) = drift_us(counted, elapsed);
+            // Found at the first comparison once it is ahead by more than the tolerance.
+            let gained_us = COMPARE_EVERY_US * (counted - elapsed) / elapsed;
+            assert!(
+                ahead_us <= MAX_DRIFT_US + gained_us + 200,
+                "{counted}/{elapsed}: {ahead_us} µs ahead"
+            );
+        }
+        for (counted, elapsed) in [(98, 100), (9, 10), (1, 3)] {
+            let (ahead_us, behind_us) = drift_us(counted, elapsed);
+            assert_eq!(ahead_us, 0);
+            // Only until the first comparison.
+            let lost_us = COMPARE_EVERY_US * (elapsed - counted) / counted;
+            assert!(behind_us <= lost_us + 200, "{behind_us} µs behind");
+        }
+    }
+
+    #[test]
+    fn a_stall_while_both_clocks_are_read_moves_nothing() {
+        let correction = Correction::default();
+        correction.start(0, 0);
+        // Stopped for 30 ms before the system's clock is read, and for 30 ms before the counter is.
+        let time_us = correction.apply(100_000, || (130_000, 160_000));
+        assert_eq!(time_us, 160_000);
+        assert_eq!(correction.apply(170_000, || unreachable!()), 170_000);
     }
 
     #[test]
