@@ -7,6 +7,7 @@ mod health;
 mod status;
 mod token;
 
+pub(crate) use health::LEAST_SHARE;
 pub use health::{Health, Stage};
 
 use std::net::SocketAddr;

@@ -23,6 +23,7 @@ pub mod listen;
 pub mod live;
 pub mod log;
 pub mod metrics;
+mod patience;
 pub mod proxy;
 mod serve;
 pub mod service;

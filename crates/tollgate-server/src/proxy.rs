@@ -18,7 +18,6 @@ mod health;
 mod link;
 mod metrics;
 mod outgoing;
-mod patience;
 mod plain;
 mod pool;
 mod seen;

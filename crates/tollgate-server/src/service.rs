@@ -27,7 +27,6 @@ use crate::bearer::{Bearer, may_be_sent_by_a_page};
 use crate::config;
 use crate::door::Door;
 use crate::traces::{Parent, Span};
-pub(crate) use answer::source as source_word;
 pub use metrics::Metrics;
 use metrics::{Endpoint, Outcome};
 use problem::Problem;

@@ -139,6 +139,19 @@ pub enum Source {
     Closed,
 }
 
+impl Source {
+    /// Its name in logs, metrics and replies: `store`, `remembered`, `local` or `closed`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Remembered => "remembered",
+            Self::Local => "local",
+            Self::Closed => "closed",
+        }
+    }
+}
+
 /// What one rule said.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tier {

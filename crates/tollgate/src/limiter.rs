@@ -9,7 +9,13 @@ mod heartbeat;
 mod inspection;
 #[cfg(feature = "redis")]
 mod instances;
+#[cfg(feature = "redis")]
+mod late;
 mod local;
+#[cfg(feature = "redis")]
+mod prober;
+#[cfg(feature = "redis")]
+mod recent;
 mod reset;
 #[cfg(feature = "redis")]
 mod shared;
@@ -100,11 +106,10 @@ impl Limiter {
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// use tollgate::store::{RedisConfig, RedisStore};
-    /// use tollgate::{Instances, Limiter, SharedConfig};
+    /// use tollgate::{Limiter, SharedConfig};
     ///
     /// let store = RedisStore::open("redis://127.0.0.1:6379", RedisConfig::default())?;
-    /// let config = SharedConfig { instances: Instances::counted(), ..SharedConfig::default() };
-    /// let limiter = Limiter::over(store, config);
+    /// let limiter = Limiter::over(store, SharedConfig::default());
     /// let decision = limiter.check("client-7", &"10/s burst 50".parse()?, 1).await;
     /// println!("{:?}, by {:?}", decision.verdict(), decision.source());
     /// # Ok(())

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::bucket::{Dimension, Part};
 use crate::name::Name;
@@ -32,6 +33,7 @@ pub struct Request<'a> {
     ip: Option<IpOctets>,
     attributes: Vec<(Name, &'a str)>,
     cost: Option<u64>,
+    deadline: Option<Duration>,
 }
 
 /// An address as bytes, of which 4 or 16 count.
@@ -56,6 +58,7 @@ impl<'a> Request<'a> {
             ip: None,
             attributes: Vec::new(),
             cost: None,
+            deadline: None,
         }
     }
 
@@ -150,6 +153,20 @@ impl<'a> Request<'a> {
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = Some(cost);
         self
+    }
+
+    /// How long its decision may wait for a shared store. The deadline of the store counts if this is longer, or absent. In memory
+    /// nothing waits.
+    #[inline]
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn own_deadline(&self) -> Option<Duration> {
+        self.deadline
     }
 
     /// If nobody said a cost, it is 1.

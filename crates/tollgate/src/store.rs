@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 pub use crate::algorithm::Fit;
 pub use memory::{MemoryConfig, MemoryStats, MemoryStore};
 #[cfg(feature = "redis")]
-pub(crate) use redis::{Address, Record};
+pub(crate) use redis::{Address, CallFailure, CallObserver, LateReplies, Record};
 #[cfg(feature = "redis")]
 pub use redis::{
     RedisClock, RedisConfig, RedisError, RedisIdentity, RedisStore, RedisTls, ServerWarning,

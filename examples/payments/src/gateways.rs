@@ -14,7 +14,7 @@ use crate::Setting;
 use crate::merchants::MERCHANTS;
 use crate::tiers;
 
-/// How many there are; the configuration tells them.
+/// How many there are.
 pub const COUNT: usize = 4;
 
 /// The gateways; they end with this.
@@ -72,6 +72,14 @@ pub struct Deciders {
 }
 
 impl Deciders {
+    /// The share that Redis decided, of all but remembered denials, in percent. `None` if there were none.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a share needs few digits")]
+    pub fn store_percent(self) -> Option<f64> {
+        let all = self.store + self.fallback;
+        (all > 0).then(|| self.store as f64 * 100.0 / all as f64)
+    }
+
     /// What came after `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
@@ -162,8 +170,7 @@ fn wait_until_ready(log: ChildStderr) -> Doors {
 
 /// The configuration of all four.
 fn configuration(setting: &Setting, redis: &str, processor: SocketAddr) -> String {
-    let open_for = setting.open_for.as_millis();
-    let deadline = setting.deadline.as_millis();
+    let settings = setting.store;
     let mut yaml = format!(
         "gateway:
   listen: 127.0.0.1:0
@@ -172,12 +179,7 @@ fn configuration(setting: &Setting, redis: &str, processor: SocketAddr) -> Strin
   upstreams:
     - {{ to: [\"http://{processor}\"] }}
 admin: {{ listen: 127.0.0.1:0 }}
-store:
-  redis: \"{redis}\"
-  instances: {COUNT}
-  # Ten processes share a few cores here, so that a call may take its time without anything being wrong.
-  deadline: {deadline}ms
-  breaker: {{ open_for: {open_for}ms }}
+store: {{ redis: \"{redis}\", {settings} }}
 log: {{ format: json }}
 identity: {{ client: [\"api_key:X-API-Key\", ip] }}
 clients:

@@ -37,10 +37,8 @@ pub struct Setting {
     pub phase: Duration,
     /// The batch job runs around every multiple of this.
     pub batch_every: Duration,
-    /// How long a gateway waits for Redis.
-    pub deadline: Duration,
-    /// How long a gateway leaves a Redis alone that failed.
-    pub open_for: Duration,
+    /// Settings of the store beside its address, such as `deadline: 1s`. Empty for the defaults.
+    pub store: &'static str,
 }
 
 /// What is going on.

@@ -39,8 +39,7 @@ fn main() -> ExitCode {
         tollgate: arguments.tollgate,
         phase: Duration::from_secs(arguments.phase),
         batch_every: Duration::from_secs(arguments.batch_every),
-        deadline: Duration::from_millis(50),
-        open_for: Duration::from_secs(2),
+        store: "",
     };
     let outcome = payments::run(&setting, |phase| {
         eprintln!("{} for {} s …", phase.name(), arguments.phase);

@@ -91,14 +91,16 @@ fn write_deciders(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
     writeln!(text, "\n## Who decided\n")?;
     writeln!(
         text,
-        "| phase | Redis | a denial of Redis, remembered | a gateway by itself |"
+        "| phase | Redis | a denial of Redis, remembered | a gateway by itself | share of Redis, without remembered denials |"
     )?;
-    writeln!(text, "|---|---|---|---|")?;
+    writeln!(text, "|---|---|---|---|---|")?;
     for (phase, it) in &outcome.deciders {
         let name = phase.name();
+        let share = it.store_percent();
+        let share = share.map_or("–".to_owned(), |share| format!("{share:.3} %"));
         writeln!(
             text,
-            "| {name} | {} | {} | {} |",
+            "| {name} | {} | {} | {} | {share} |",
             it.store, it.remembered, it.fallback
         )?;
     }

@@ -4,9 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use tollgate::SharedStats;
 
 use super::Inside;
 use crate::config::RulesFrom;
+
+/// Below this share of decisions by Redis, limits are not reliably shared.
+pub(crate) const LEAST_SHARE: f64 = 0.99;
 
 /// How far the program has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,11 +82,7 @@ impl Health {
         });
         parts["store"] = match inside.door.limiter().shared_stats() {
             None => json!({ "ok": true, "kind": "memory" }),
-            Some(shared) => json!({
-                "ok": !shared.breaker_is_open,
-                "kind": "redis",
-                "decided_by": if shared.breaker_is_open { "this process" } else { "the store" },
-            }),
+            Some(shared) => redis(&shared),
         };
         if inside.config.rules_from == RulesFrom::Database {
             let is_away = self.database_fails.load(Relaxed) || live.from_cache;
@@ -98,4 +98,18 @@ impl Health {
         }
         parts
     }
+}
+
+/// Redis as this process sees it. The share is that of the last minute's decisions which Redis took; `null` if there were none.
+fn redis(shared: &SharedStats) -> Value {
+    let share = shared.store_share();
+    let is_shared = share.is_none_or(|share| share >= LEAST_SHARE);
+    json!({
+        "ok": !shared.breaker_is_open && is_shared,
+        "kind": "redis",
+        "decided_by": if shared.breaker_is_open { "this process" } else { "the store" },
+        "share_last_minute": share,
+        "instances": shared.instances,
+        "instances_assumed": shared.instances_are_assumed,
+    })
 }

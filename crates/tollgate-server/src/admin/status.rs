@@ -50,7 +50,11 @@ fn store(inside: &Inside) -> Value {
         store["decisions_by_store"] = shared.by_store.into();
         store["decisions_remembered"] = shared.remembered.into();
         store["decisions_by_fallback"] = shared.by_fallback.into();
+        store["missed_deadlines"] = shared.missed_deadlines.into();
+        store["share_last_minute"] = shared.store_share().into();
         store["instances"] = shared.instances.into();
+        store["instances_assumed"] = shared.instances_are_assumed.into();
+        store["process_stalls"] = shared.stalls.into();
     }
     store
 }

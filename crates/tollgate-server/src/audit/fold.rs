@@ -85,7 +85,7 @@ impl Violation<'_> {
             remaining: number(self.remaining),
             cost: number(self.cost),
             count: 1,
-            source: source_name(self.source).to_owned(),
+            source: self.source.as_str().to_owned(),
             generation: number(self.generation),
         }
     }
@@ -113,15 +113,5 @@ impl Violation<'_> {
             (Some(method), Some(route)) => Some(format!("{method} {route}")),
             (method, route) => method.or(route),
         }
-    }
-}
-
-fn source_name(source: Source) -> &'static str {
-    match source {
-        Source::Store => "store",
-        Source::Remembered => "remembered",
-        Source::Local => "local",
-        Source::Closed => "closed",
-        _ => "other",
     }
 }

@@ -1,11 +1,12 @@
 //! Where the program listens, and what stands behind the gateway.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use super::gateway::{Front, front};
 use super::secret::Secret;
 use super::upstreams::{Upstream, upstreams};
-use crate::document::reading::{Fields, Place, shown, text, truth};
+use crate::document::reading::{Fields, Place, duration, shown, text, truth};
 use crate::document::{Problems, Spot};
 
 pub(super) const GATEWAY: &[&str] = &[
@@ -30,7 +31,7 @@ pub(super) const GATEWAY: &[&str] = &[
     "access_log_file",
 ];
 pub(super) const SERVICE: &[&str] = &["listen", "token", "rls"];
-pub(super) const RLS: &[&str] = &["domains", "overrides"];
+pub(super) const RLS: &[&str] = &["domains", "overrides", "deadline"];
 pub(super) const ADMIN: &[&str] = &["listen", "token"];
 
 /// The reverse proxy.
@@ -55,13 +56,26 @@ pub struct Service {
     pub rls: Rls,
 }
 
-/// What whoever speaks Envoy's protocol may say.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// How calls in Envoy's protocol are answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rls {
     /// The domains that are limited here; all if none is named.
     pub domains: Vec<String>,
     /// Whether the limit that a descriptor brings takes the place of the rules'.
     pub overrides: bool,
+    /// How long a call may wait for Redis.
+    pub deadline: Duration,
+}
+
+impl Default for Rls {
+    fn default() -> Self {
+        Self {
+            domains: Vec::new(),
+            overrides: false,
+            // Envoy waits 20 ms unless it is configured, and needs some of that for the way there and back.
+            deadline: Duration::from_millis(15),
+        }
+    }
 }
 
 /// Dashboard, API and metrics for the operators.
@@ -122,8 +136,13 @@ fn rls(place: &Place<'_>, problems: &mut Problems) -> Option<Rls> {
                 .collect(),
         )
     });
-    let overrides = fields.or("overrides", false, problems, truth);
-    Some(Rls { domains, overrides })
+    let default = Rls::default();
+    let time = duration(Duration::from_millis(1)..=Duration::from_secs(60));
+    Some(Rls {
+        domains,
+        overrides: fields.or("overrides", default.overrides, problems, truth),
+        deadline: fields.or("deadline", default.deadline, problems, time),
+    })
 }
 
 pub(super) fn admin(place: &Place<'_>, problems: &mut Problems) -> Option<Admin> {

@@ -23,7 +23,7 @@ pub(super) const STORE: &[&str] = &[
     "max_keys",
     "max_log_entries",
 ];
-pub(super) const BREAKER: &[&str] = &["failures", "within", "open_for"];
+pub(super) const BREAKER: &[&str] = &["failures", "within", "min_silence", "open_for"];
 
 /// The fields that say something about Redis, and those that say something about memory.
 const FOR_REDIS: [&str; 8] = [
@@ -181,6 +181,7 @@ fn breaker(place: &Place<'_>, problems: &mut Problems) -> Option<BreakerConfig> 
     Some(BreakerConfig {
         failures: failures.map_or(default.failures, |n| u32::try_from(n).unwrap_or(u32::MAX)),
         within: fields.or("within", default.within, problems, time()),
+        min_silence: fields.or("min_silence", default.min_silence, problems, time()),
         open_for: fields.or("open_for", default.open_for, problems, time()),
     })
 }

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::rest::LentBody;
+use crate::patience::Patience;
 
 /// What a body may be like.
 #[derive(Clone, Copy, Debug)]
@@ -81,8 +82,8 @@ struct Expected {
     room: u64,
     timeout: Duration,
     fate: Arc<Fate>,
-    /// Set when it is waited for; most bodies are there as a whole.
-    patience: Option<Pin<Box<Sleep>>>,
+    /// Begins when it is waited for; most bodies are there as a whole.
+    patience: Patience,
     is_waiting: bool,
 }
 
@@ -93,7 +94,7 @@ impl RequestBody {
             room: limits.most,
             timeout: limits.timeout,
             fate: Arc::default(),
-            patience: None,
+            patience: Patience::default(),
             is_waiting: false,
         };
         let incoming = Some(incoming).filter(|incoming| !incoming.is_end_stream());
@@ -114,14 +115,10 @@ impl Expected {
     }
 
     fn is_out_of_patience(&mut self, context: &mut Context<'_>) -> bool {
-        let deadline = Instant::now() + self.timeout;
-        let is_waiting = std::mem::replace(&mut self.is_waiting, true);
-        let patience =
-            (self.patience).get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if !is_waiting {
-            patience.as_mut().reset(deadline);
+        if !std::mem::replace(&mut self.is_waiting, true) {
+            self.patience.begin(Instant::now(), Some(self.timeout));
         }
-        patience.as_mut().poll(context).is_ready()
+        self.patience.poll(context).is_ready()
     }
 
     fn poll_frame(

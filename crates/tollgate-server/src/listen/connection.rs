@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
 use super::by_hyper::ByHyper;
+use super::gathered::Gathered;
 use super::metrics::ListenMetrics;
 use super::plain::{self, Left};
 use super::preface::{Version, version};
@@ -115,9 +116,13 @@ async fn speak<T, S, B>(
                 .max_local_error_reset_streams(MOST_BAD_STREAMS)
                 .keep_alive_interval(PING_EVERY)
                 .keep_alive_timeout(PING_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), ByHyper::new(requests, None));
+                .serve_connection(
+                    TokioIo::new(Gathered::new(stream)),
+                    ByHyper::new(requests, None),
+                );
             let finish = http2::Connection::graceful_shutdown;
-            until_asked_to_finish(Box::pin(connection), watch, finish).await
+            let ended = until_asked_to_finish(Box::pin(connection), watch, finish);
+            after_ready_requests(watch, ended).await
         }
     };
     if let Err(error) = ended {
@@ -157,6 +162,25 @@ async fn until_asked_to_finish<C: Future>(
         }
         is_asked = true;
         finish(connection.as_mut());
+        connection.as_mut().poll(context)
+    })
+    .await
+}
+
+/// Polls an HTTP/2 connection after its requests that are ready to be answered, so that their responses leave in one write.
+///
+/// Each request is a task, and wakes the connection when it has a response. tokio runs a task that was woken next, before the other
+/// requests: without this, every response is written by itself.
+async fn after_ready_requests<C: Future>(watch: &Watch, connection: C) -> C::Output {
+    let mut connection = pin!(connection);
+    let mut has_yielded = false;
+    std::future::poll_fn(|context: &mut Context<'_>| {
+        has_yielded = !has_yielded && watch.has_requests();
+        if has_yielded {
+            // A task that wakes itself goes to the end of the queue.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         connection.as_mut().poll(context)
     })
     .await

@@ -33,7 +33,6 @@ pub(crate) struct Crowd {
     config: Arc<ListenConfig>,
     metrics: ListenMetrics,
     common: Arc<Common>,
-    began: Instant,
     watches: Mutex<Vec<Arc<Watch>>>,
     tasks: TaskTracker,
 }
@@ -44,7 +43,6 @@ impl Crowd {
             config,
             metrics,
             common: Arc::default(),
-            began: Instant::now(),
             watches: Mutex::default(),
             tasks: TaskTracker::new(),
         });
@@ -86,8 +84,8 @@ impl Crowd {
         (shortest / 8).clamp(Duration::from_millis(5), Duration::from_millis(250))
     }
 
-    fn look(&self) {
-        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    fn look(&self, now: Duration) {
+        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         self.common.now.store(now, Relaxed);
         self.watches.lock().retain(|watch| {
             if let Some((order, why)) = self.judge(watch) {
@@ -208,9 +206,14 @@ impl Crowd {
 }
 
 async fn keep_watch(crowd: std::sync::Weak<Crowd>) {
+    let (mut now, mut looked_at) = (Duration::ZERO, Instant::now());
     while let Some(tick) = crowd.upgrade().map(|crowd| {
-        crowd.look();
-        crowd.tick()
+        let tick = crowd.tick();
+        // Time in which this process stood still does not count against clients: what they sent meanwhile has yet to be read.
+        let since = std::mem::replace(&mut looked_at, Instant::now());
+        now += (looked_at - since).min(tick * 2);
+        crowd.look(now);
+        tick
     }) {
         tokio::time::sleep(tick).await;
     }

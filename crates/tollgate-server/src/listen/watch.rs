@@ -157,6 +157,11 @@ impl Watch {
         self.is_two.load(Relaxed)
     }
 
+    /// Whether any request waits for its response.
+    pub(super) fn has_requests(&self) -> bool {
+        self.underway.load(Relaxed) > 0
+    }
+
     /// Whether it has ever sent a whole head.
     pub(super) fn has_asked(&self) -> bool {
         self.has_asked.load(Relaxed)

@@ -195,13 +195,26 @@ impl State {
         )?;
         page.gauge(
             "store_breaker_open",
-            "1 while the store fails and is not asked",
+            "1 while the circuit breaker is open and Redis is not asked",
             u64::from(shared.breaker_is_open),
         )?;
         let about = "How often the breaker opened";
         page.counter("store_breaker_openings", about, shared.breaker_opened)?;
-        let about = "Processes that share the limits, as this one takes it";
+        let about = "Decisions that Redis did not answer within the deadline";
+        page.counter("store_missed_deadlines", about, shared.missed_deadlines)?;
+        let about =
+            "Share of the last minute's decisions that Redis took, remembered denials included";
+        page.family("store_share", about, MetricType::Gauge, |mut metric| {
+            // Without decisions there is no sample.
+            (shared.store_share()).map_or(Ok(()), |share| metric.encode_gauge(&share))
+        })?;
+        let about = "Processes that share the limits: configured, counted or assumed";
         page.gauge("store_instances", about, u64::from(shared.instances))?;
+        let about = "1 while store_instances is assumed, not counted";
+        let is_assumed = u64::from(shared.instances_are_assumed);
+        page.gauge("store_instances_assumed", about, is_assumed)?;
+        let about = "Stalls of this process that made a deadline fire late";
+        page.counter("process_stalls", about, shared.stalls)?;
         let about = "How long calls to the store took";
         let seconds = Some(&Unit::Seconds);
         page.with_unit(

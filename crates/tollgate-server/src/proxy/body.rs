@@ -13,9 +13,9 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use super::link::{Link, Received};
-use super::patience::Patience;
 use super::pool::Pool;
 use super::server::Place;
+use crate::patience::Patience;
 
 /// The body of a response that came through a [`Proxy`](super::Proxy), or was made by it.
 #[derive(Debug)]

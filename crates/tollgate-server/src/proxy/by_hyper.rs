@@ -18,9 +18,9 @@ use tokio::task::unconstrained;
 use super::forward::repeatable;
 use super::link::{Lost, Silence, poll_patience};
 use super::outgoing::Outgoing;
-use super::patience::Patience;
 use super::stream::{Heard, Stream};
 use super::upload::Upload;
+use crate::patience::Patience;
 
 type Connection = http1::Connection<TokioIo<Stream>, Upload>;
 

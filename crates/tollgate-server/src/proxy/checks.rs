@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{Request, StatusCode, Uri};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::connect::{Connected, connect};
@@ -14,6 +14,7 @@ use super::outgoing::Outgoing;
 use super::server::Server;
 use super::upload::Upload;
 use crate::config::HealthCheck;
+use crate::patience::timeout;
 
 /// Asks every server of the group again and again, until the end.
 pub(super) fn start(group: &Arc<Group>, stop: &CancellationToken) {
@@ -26,7 +27,7 @@ pub(super) fn start(group: &Arc<Group>, stop: &CancellationToken) {
         tokio::spawn(stop.run_until_cancelled_owned(async move {
             loop {
                 let answer = timeout(check.timeout, ask(&group, &server, &check)).await;
-                let answer = answer.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+                let answer = answer.unwrap_or_else(|| Err("no answer in time".to_owned()));
                 note(&group, &server, answer);
                 tokio::time::sleep(check.every).await;
             }

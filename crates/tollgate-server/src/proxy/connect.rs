@@ -8,7 +8,6 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::net::{TcpStream, lookup_host};
-use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::failure::Failure;
@@ -16,6 +15,7 @@ use super::link::Link;
 use super::server::Server;
 use super::stream::Stream;
 use super::upload::Upload;
+use crate::patience::timeout;
 
 /// How often a server that is silent over HTTP/2 is asked whether it is there.
 const PING: Duration = Duration::from_secs(20);
@@ -97,13 +97,13 @@ async fn dial(server: &Server) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
     for address in addresses {
         match timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
+            Some(Ok(stream)) => {
                 // Requests are small and whole; who waits for more of them waits in vain.
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }
-            Ok(Err(error)) => last = error,
-            Err(_) => last = io::ErrorKind::TimedOut.into(),
+            Some(Err(error)) => last = error,
+            None => last = io::ErrorKind::TimedOut.into(),
         }
     }
     Err(last)

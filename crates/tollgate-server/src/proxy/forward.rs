@@ -28,11 +28,11 @@ use super::group::Group;
 use super::head;
 use super::link::{Link, Lost, Received, Silence, poll_patience};
 use super::outgoing::Outgoing;
-use super::patience::Patience;
 use super::pool::Pool;
 use super::server::{Place, Server};
 use super::upload::Upload;
 use crate::config::HostField;
+use crate::patience::Patience;
 
 /// The head of a response, and what it came by.
 pub(super) struct Answer<'a> {

@@ -18,10 +18,10 @@ use tokio::time::Instant;
 use super::by_hyper::ByHyper;
 use super::failure::Failure;
 use super::outgoing::Outgoing;
-use super::patience::Patience;
 use super::plain::{Answered, Plain};
 use super::stream::Stream;
 use super::upload::{Progress, Upload};
+use crate::patience::Patience;
 
 /// A connection, busy with one request or idle.
 pub(super) struct Link {
@@ -284,11 +284,11 @@ pub(super) fn poll_patience(
         let (Some(progress), Some(within)) = (progress, within) else {
             return Poll::Ready(());
         };
-        let deadline = progress.moved_at() + within;
-        if deadline <= Instant::now() {
+        let moved_at = progress.moved_at();
+        if moved_at + within <= Instant::now() {
             return Poll::Ready(());
         }
-        patience.until(deadline);
+        patience.begin(moved_at, Some(within));
     }
     Poll::Pending
 }

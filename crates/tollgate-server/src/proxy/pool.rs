@@ -9,12 +9,13 @@ use std::time::Duration;
 use hyper::client::conn::http2;
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::connect::{Connected, Unconnected, connect};
 use super::link::Link;
 use super::server::Server;
 use super::upload::Upload;
+use crate::patience::timeout;
 
 /// How often idle connections are looked at, at the least.
 const SWEEP: Duration = Duration::from_secs(5);

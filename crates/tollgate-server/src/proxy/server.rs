@@ -10,11 +10,11 @@ use http::uri::{Authority, Scheme};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::Notify;
-use tokio::time::timeout;
 
 use super::ProxyError;
 use super::health::Health;
 use crate::config::{Protocol, Upstream};
+use crate::patience::timeout;
 
 pub(super) struct Server {
     /// As it was configured, for the log.
@@ -99,7 +99,7 @@ impl Server {
                 freed.await;
             }
         };
-        timeout(within, entered).await.ok()
+        timeout(within, entered).await
     }
 }
 

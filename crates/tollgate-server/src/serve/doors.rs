@@ -17,6 +17,10 @@ use crate::listen::{self, ListenConfig};
 use crate::proxy::{Proxy, ProxyMetrics, ProxySettings};
 use crate::service;
 
+/// Concurrent calls on one HTTP/2 connection to the service: as many as Envoy makes in all by default. It does not wait to learn the
+/// limit of a new connection, and admits a request whose call is refused.
+const SERVICE_STREAMS: u32 = 1_024;
+
 /// All that a door may need to open.
 pub(super) struct Opening<'a> {
     pub(super) door: &'a Door,
@@ -85,7 +89,11 @@ impl Opening<'_> {
         };
         let metrics = service::Metrics::new(self.registry);
         let router = service::router(self.door.clone(), config, metrics);
-        let serving = listen::serve(socket, ListenConfig::default(), self.stop.clone(), router);
+        let listening = ListenConfig {
+            most_streams: SERVICE_STREAMS,
+            ..ListenConfig::default()
+        };
+        let serving = listen::serve(socket, listening, self.stop.clone(), router);
         self.tasks.spawn(serving);
         Ok(())
     }

@@ -84,7 +84,13 @@ async fn wait_for_word(ours: UnixStream) -> Result<bool, String> {
     let waiting = tokio::task::spawn_blocking(move || {
         let mut ours = ours;
         ours.set_read_timeout(Some(READY_WITHIN))?;
-        Ok::<_, io::Error>(ours.read(&mut [0; 16])? > 0)
+        loop {
+            match ours.read(&mut [0; 16]) {
+                // This process was stopped and continued; the new one may be fine.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return Ok::<_, io::Error>(read? > 0),
+            }
+        }
     });
     match waiting.await {
         Ok(Ok(said)) => Ok(said),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tollgate::SharedStats;
 
-use crate::admin::Health;
+use crate::admin::{Health, LEAST_SHARE};
 use crate::audit::TrailStats;
 use crate::database::WatchStats;
 use crate::door::Door;
@@ -29,6 +29,7 @@ pub(super) async fn run(door: Door, health: Arc<Health>) {
         let now = Instant::now();
         if let Some(shared) = door.limiter().shared_stats() {
             watch.store(&shared, now);
+            watch.share(&shared, now);
         }
         if let Some(trail) = door.trail() {
             let fails = watch.audit(&trail.stats(), now);
@@ -52,6 +53,11 @@ struct Watch {
     /// Whether it was said that the store is still not asked.
     store_lasts: bool,
     fallback: u64,
+    share: Reminder,
+    /// When the breaker was last seen open.
+    was_open: Option<Instant>,
+    stalls: u64,
+    missed_deadlines: u64,
     audit: Option<TrailStats>,
     audit_fails: bool,
     audit_lost: Reminder,
@@ -94,7 +100,7 @@ impl Watch {
             if std::mem::take(&mut self.store_lasts) {
                 tracing::info!(
                     decided,
-                    "the store decides again; so many were decided without it since this was said last"
+                    "Redis decides again; this many requests were decided without it since the last report"
                 );
             }
             (self.store.said, self.fallback) = (None, shared.by_fallback);
@@ -103,9 +109,46 @@ impl Watch {
             tracing::warn!(
                 decided,
                 instances = shared.instances,
-                "the store is still not asked: this process decides by its share of the limits"
+                instances_assumed = shared.instances_are_assumed,
+                "Redis still fails: this process enforces its own share of the limits; see docs/operating.md, Redis is down"
             );
         }
+    }
+
+    /// Redis answers, but not in time for all: nothing else reports that many requests are decided without it.
+    fn share(&mut self, shared: &SharedStats, now: Instant) {
+        if shared.breaker_is_open {
+            self.was_open = Some(now);
+        }
+        // The share covers a minute, so it is low for that long after an outage, which is reported elsewhere.
+        let is_after_outage =
+            (self.was_open).is_some_and(|open| now.duration_since(open) < REMIND_EVERY);
+        let share = shared.store_share().filter(|_| !is_after_outage);
+        let is_low = share.is_some_and(|share| share < LEAST_SHARE);
+        if !is_low {
+            if !is_after_outage && self.share.said.take().is_some() {
+                tracing::info!(
+                    "Redis answers in time again: limits are shared between all instances again"
+                );
+            }
+            (self.stalls, self.missed_deadlines) = (shared.stalls, shared.missed_deadlines);
+            return;
+        }
+        if !self.share.is_due(now) {
+            return;
+        }
+        let percent = share.unwrap_or_default() * 100.0;
+        let stalls = shared.stalls - std::mem::replace(&mut self.stalls, shared.stalls);
+        let missed = shared.missed_deadlines
+            - std::mem::replace(&mut self.missed_deadlines, shared.missed_deadlines);
+        tracing::warn!(
+            decided_by_redis = format!("{percent:.1} %"),
+            missed_deadlines = missed,
+            process_stalls = stalls,
+            "Redis missed the deadline for many requests, which were decided without it (on_store_failure): \
+             if process_stalls is high, this process needs more CPU; otherwise Redis or the network is slow; \
+             see docs/operating.md, Redis is slow"
+        );
     }
 
     /// Whether it cannot be written, or loses something.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use serde::Serialize;
-use tollgate::{Decision, PathError, Source, Tier, Verdict};
+use tollgate::{Decision, PathError, Tier, Verdict};
 use tollgate_tower::answer::{Denial, HeaderFamilies, Reason};
 
 use super::metrics::Outcome;
@@ -63,7 +63,7 @@ impl Answer {
             retry_after_ms: denial.and_then(|denial| denial.retry_after_ms()),
             delay_ms: ms(decision.delay()),
             tiers: decision.tiers().iter().map(TierAnswer::of).collect(),
-            source: Some(source(decision.source())),
+            source: Some(decision.source().as_str()),
             generation: decision.generation(),
             headers: headers.iter().map(field).collect(),
         }
@@ -119,16 +119,6 @@ fn reason(reason: Reason) -> &'static str {
         Reason::QueueTooLong => "queue_too_long",
         Reason::Closed => "closed",
         _ => "quota_exceeded",
-    }
-}
-
-/// Where a decision came from, in a word.
-pub(crate) fn source(source: Source) -> &'static str {
-    match source {
-        Source::Remembered => "remembered",
-        Source::Local => "local",
-        Source::Closed => "closed",
-        _ => "store",
     }
 }
 

@@ -142,7 +142,7 @@ impl Limits {
     async fn decide(&self, policy: &Policy, descriptors: &[Descriptor<'_>]) -> Option<Joint> {
         let requests: Vec<Request<'_>> = descriptors
             .iter()
-            .map(|descriptor| descriptor.facts.request())
+            .map(|descriptor| descriptor.facts.request().deadline(self.config.deadline))
             .collect();
         let pairs = descriptors.iter().zip(&requests);
         let met: Vec<Met<'_>> = pairs

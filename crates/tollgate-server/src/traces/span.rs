@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::header::HeaderMap;
 use http::{Method, StatusCode};
-use tollgate::{Decision, Source};
+use tollgate::Decision;
 
 use super::context::{self, Parent, TRACEPARENT, TRACESTATE};
 use super::otlp::{self, KeyValue, SpanKind};
@@ -85,7 +85,7 @@ impl Span {
                 (true, Duration::ZERO) => "allowed",
                 (true, _) => "queued",
             },
-            source: source(decision.source()),
+            source: decision.source().as_str(),
             generation: decision.generation(),
         });
     }
@@ -154,8 +154,4 @@ fn known(method: &Method) -> &'static str {
     ];
     let mut known = KNOWN.into_iter();
     known.find(|known| method == known).unwrap_or("_OTHER")
-}
-
-fn source(source: Source) -> &'static str {
-    crate::service::source_word(source)
 }

@@ -153,7 +153,7 @@ fn it_lives_while_redis_and_the_database_hang_and_says_how_ready_it_is() {
         "
 admin: {{ listen: {admin:?} }}
 service: {{ listen: 127.0.0.1:0 }}
-store: {{ redis: {:?}, breaker: {{ failures: 1, open_for: 1h }} }}
+store: {{ redis: {:?}, instances: 1, breaker: {{ failures: 1, open_for: 1h }} }}
 database: {{ url: \"postgres://tollgate@{}/tollgate\" }}
 rules_from: file
 log: {{ format: json }}

@@ -135,7 +135,7 @@ async fn the_log_for_people_has_a_line_for_each_request_and_no_line_of_a_callers
         "{denied}"
     );
     assert!(
-        denied.ends_with(" one denied_by=user remaining=0"),
+        denied.ends_with(" one denied_by=user remaining=0 source=store"),
         "{denied}"
     );
     assert!(

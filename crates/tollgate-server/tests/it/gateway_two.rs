@@ -200,8 +200,8 @@ async fn at_the_end_what_is_under_way_ends() {
     assert_eq!(answer.await.unwrap(), StatusCode::OK);
 }
 
-/// A frame as it is written.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+/// An HTTP/2 frame as it is written.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut frame = length[1..].to_vec();
     frame.extend([kind, flags]);

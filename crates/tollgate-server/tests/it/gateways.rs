@@ -1,9 +1,11 @@
 //! Other people's gateways in front of a small API, asking our service: nginx, Caddy and Envoy themselves, by the files in docs/gateways.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -14,8 +16,9 @@ use tollgate_testing::redis_server::RedisServer;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// In the file for Envoy; it is also what Envoy takes if nothing is said.
-const ENVOYS_TIMEOUT: &str = "timeout: 0.02s";
+/// In the file for Envoy: how long it waits for a decision, and what it does without one.
+const ENVOYS_TIMEOUT: &str = "timeout: 0.25s";
+const ENVOY_ADMITS: &str = "failure_mode_deny: false";
 
 /// A machine that is busy with other tests is slower than one that serves.
 fn patient(text: &str) -> String {
@@ -161,7 +164,7 @@ fn served() -> Served {
 fn served_over_redis() -> (Served, RedisServer) {
     let redis = RedisServer::start();
     let config = format!(
-        "service: {{}}\nstore: {{ redis: \"{}\", deadline: 2s, breaker: {{ open_for: 2s }} }}\nidentity: {{ trusted_proxies: [127.0.0.1] }}
+        "service: {{}}\nstore: {{ redis: \"{}\", deadline: 2s, instances: 1 }}\nidentity: {{ trusted_proxies: [127.0.0.1] }}
 rules: [{{ id: address, per: [ip], limit: \"1/h burst 100\" }}]",
         redis.url()
     );
@@ -339,15 +342,17 @@ fn decides_within_envoys_time(breaker: &str, redis_fails: impl FnOnce(&mut Redis
     let serving = Serving::by(&format!(
         "
 service: {{ listen: 127.0.0.1:0 }}
-store: {{ redis: \"{}\"{breaker} }}
+store: {{ redis: \"{}\", instances: 1{breaker} }}
 log: {{ format: json }}
 rules: [{{ id: address, per: [ip], limit: \"1/h burst 100\" }}]
 ",
         redis.url()
     ));
     let strict = |text: &str| {
-        assert!(text.contains(ENVOYS_TIMEOUT));
-        text.replace(ENVOYS_TIMEOUT, "failure_mode_deny: true")
+        assert!(text.contains(ENVOYS_TIMEOUT) && text.contains(ENVOY_ADMITS));
+        // Without a timeout of its own, Envoy waits 20 ms.
+        text.replace(ENVOYS_TIMEOUT, "")
+            .replace(ENVOY_ADMITS, "failure_mode_deny: true")
     };
     let gateway = Gateway::asking(serving.address("service"), "envoy.yaml", strict, envoy);
     until("envoy does not ask", || {
@@ -383,6 +388,118 @@ fn decisions_come_within_envoys_default_time_while_redis_is_stuck() {
 fn decisions_come_within_envoys_default_time_while_redis_is_gone() {
     decides_within_envoys_time("", RedisServer::stop);
     decides_within_envoys_time(ALL_WAIT, RedisServer::stop);
+}
+
+/// As long as a throttled container stands still, or a busy machine lets a process wait.
+const STALL: Duration = Duration::from_millis(100);
+
+/// What several requests get that come while the service stands still for a moment. `None` if that moment became longer than a gateway
+/// waits for a decision, as it may on a machine that is busy with other tests.
+fn statuses_across_a_stall(
+    gateway: &Gateway,
+    service: &Serving,
+    waits: Duration,
+) -> Option<Vec<u16>> {
+    service.signal("STOP");
+    let began = Instant::now();
+    let statuses = std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| gateway.get("/", "").status))
+            .collect();
+        std::thread::sleep(STALL);
+        service.signal("CONT");
+        asking
+            .into_iter()
+            .map(|asked| asked.join().unwrap())
+            .collect()
+    });
+    (began.elapsed() < waits).then_some(statuses)
+}
+
+/// Uses up the limit, and then has the service stand still while requests come.
+fn limits_across_a_stall(file: &str, waits: Duration, command: impl Fn(PathBuf) -> Command) {
+    const TRIES: usize = 20;
+    let service = Serving::by(
+        "
+service: { listen: 127.0.0.1:0 }
+log: { format: json }
+identity: { trusted_proxies: [127.0.0.1] }
+rules: [{ id: address, per: [ip], limit: \"1/h burst 5\" }]
+",
+    );
+    let as_shipped = str::to_owned;
+    let gateway = Gateway::asking(service.address("service"), file, as_shipped, command);
+    until("the limit is not used up", || {
+        gateway.get("/", "").status == 429
+    });
+    let mut rounds = (0..TRIES).map(|_| statuses_across_a_stall(&gateway, &service, waits));
+    let statuses = rounds.find_map(|statuses| statuses);
+    let statuses = statuses.expect("no stall was shorter than the gateway waits");
+    assert_eq!(
+        statuses, [429; 8],
+        "a stall is no reason to admit or to fail"
+    );
+}
+
+#[test]
+fn envoy_admits_no_request_while_the_service_stalls() {
+    limits_across_a_stall("envoy.yaml", Duration::from_millis(250), envoy);
+}
+
+#[test]
+fn nginx_answers_as_usual_after_the_service_stalled() {
+    limits_across_a_stall("nginx.conf", Duration::from_secs(2), nginx);
+}
+
+#[test]
+fn caddy_answers_as_usual_after_the_service_stalled() {
+    limits_across_a_stall("Caddyfile", Duration::from_secs(2), caddy);
+}
+
+/// Counts the statuses of `count` requests while the service is down.
+fn statuses_without_a_service(
+    file: &str,
+    count: usize,
+    command: impl Fn(PathBuf) -> Command,
+) -> BTreeMap<u16, usize> {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let gateway = Gateway::asking(nobody, file, str::to_owned, command);
+    let mut counts = BTreeMap::new();
+    for status in gateway.statuses("/", "", count) {
+        *counts.entry(status).or_default() += 1;
+    }
+    counts
+}
+
+#[test]
+fn envoy_admits_no_more_than_its_local_limit_without_the_service() {
+    // A bucket of ten in the place of the one that is shipped, and hardly a token more in the time of a test.
+    let small = |text: &str| {
+        let shipped = "{ max_tokens: 1000, tokens_per_fill: 100, fill_interval: 0.1s }";
+        assert!(text.contains(shipped));
+        text.replace(
+            shipped,
+            "{ max_tokens: 10, tokens_per_fill: 1, fill_interval: 3600s }",
+        )
+    };
+    let nobody = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let gateway = Gateway::asking(nobody, "envoy.yaml", small, envoy);
+    let statuses = gateway.statuses("/", "", 15);
+    assert_eq!(statuses, [[200; 10].as_slice(), &[429; 5]].concat());
+    assert_eq!(gateway.upstream.hits(), 10);
+}
+
+#[test]
+fn nginx_and_caddy_reject_requests_without_the_service() {
+    let of = |status, count| BTreeMap::from([(status, count)]);
+    assert_eq!(
+        statuses_without_a_service("nginx.conf", 3, nginx),
+        of(500, 3)
+    );
+    assert_eq!(
+        statuses_without_a_service("Caddyfile", 3, caddy),
+        of(502, 3)
+    );
 }
 
 #[test]

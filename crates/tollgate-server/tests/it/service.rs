@@ -524,7 +524,7 @@ fn whose_clock_counts_in_redis_is_what_the_configuration_says() {
 fn without_redis_decisions_go_on_and_a_closed_rule_says_503() {
     let redis = RedisServer::start();
     let config = format!(
-        "service: {{}}\nstore: {{ redis: \"{}\", deadline: 5s, remembered_denials: 0 }}
+        "service: {{}}\nstore: {{ redis: \"{}\", deadline: 5s, instances: 1, remembered_denials: 0 }}
 rules:
   - {{ id: client, per: [client], limit: \"1/h burst 10\" }}
   - {{ id: pay, match: {{ path: /pay }}, per: [], on_store_failure: closed, limit: \"1/h burst 10\" }}

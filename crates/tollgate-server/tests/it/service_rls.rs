@@ -381,7 +381,7 @@ fn health_is_told_for_all_and_for_the_service() {
 fn without_redis_every_call_is_answered_and_limits_go_on_here() {
     let redis = RedisServer::start();
     let config = format!(
-        "service: {{}}\nstore: {{ redis: \"{}\" }}
+        "service: {{}}\nstore: {{ redis: \"{}\", instances: 1 }}
 rules:
   - {{ id: client, per: [client], limit: \"1/h burst 100\" }}
   - {{ id: pay, match: {{ path: /pay }}, per: [], on_store_failure: closed, limit: \"1/h burst 100\" }}
@@ -410,7 +410,7 @@ rules:
 fn a_redis_that_hangs_holds_up_nobody_and_limits_go_on_here() {
     let redis = RedisServer::start();
     let config = format!(
-        "service: {{}}\nstore: {{ redis: \"{}\", deadline: 10ms }}\nrules: [{{ id: client, per: [client], limit: \"1/h burst 100\" }}]",
+        "service: {{}}\nstore: {{ redis: \"{}\", deadline: 10ms, instances: 1 }}\nrules: [{{ id: client, per: [client], limit: \"1/h burst 100\" }}]",
         redis.url()
     );
     let served = Served::start(&config);
@@ -431,6 +431,19 @@ fn a_redis_that_hangs_holds_up_nobody_and_limits_go_on_here() {
     assert_eq!(passed.count(), 80, "a careful share");
 }
 
+/// Requests over HTTP would wait for a minute.
+#[test]
+fn calls_of_envoys_have_a_deadline_of_their_own() {
+    let redis = RedisServer::start();
+    let served = Served::start(&format!(
+        "service: {{ rls: {{ deadline: 30ms }} }}\nstore: {{ redis: {:?}, deadline: 1m }}\nrules: [{{ id: client, per: [client], limit: \"1/h burst 100\" }}]",
+        redis.url()
+    ));
+    redis.pause();
+    let decided = answer(&served, asked([descriptor(&[("client", "a")])]));
+    assert!(metadata(&decided, "source").contains("local"));
+}
+
 /// The part of them that took no longer, in hundredths.
 fn percentile(times: &[Duration], hundredths: usize) -> Duration {
     let mut times = times.to_vec();
@@ -443,7 +456,7 @@ fn percentile(times: &[Duration], hundredths: usize) -> Duration {
 #[test]
 fn while_redis_is_stuck_nine_of_ten_calls_are_answered_in_the_time_that_envoy_waits() {
     const CALLS: usize = 200;
-    const DEADLINE: Duration = Duration::from_millis(10);
+    const DEADLINE: Duration = Duration::from_millis(15);
     const ENVOY_WAITS: Duration = Duration::from_millis(20);
     const RULES: &str = "rules: [{ id: client, per: [client], limit: \"1/h burst 1000\" }]";
     let redis = RedisServer::start();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tollgate::store::{RedisConfig, RedisStore};
-use tollgate::{Limiter, OnFailure, Request, SharedConfig, Source};
+use tollgate::{Instances, Limiter, OnFailure, Request, SharedConfig, Source};
 use tollgate_tower::TollgateLayer;
 
 use crate::served::{fields, layer, rule, serve};
@@ -28,7 +28,11 @@ fn without_store(on_failure: OnFailure) -> Limiter {
     };
     let store = RedisStore::open(&url, config).unwrap();
     let rules = [rule("vault", "1/m burst 10").on_failure(on_failure)];
-    let limiter = Limiter::over(store, SharedConfig::default());
+    let config = SharedConfig {
+        instances: Instances::Fixed(1),
+        ..SharedConfig::default()
+    };
+    let limiter = Limiter::over(store, config);
     limiter.with_rules(rules).unwrap()
 }
 

@@ -1,19 +1,26 @@
-//! Whether to ask the store at all.
+//! Whether the store is asked at all: a pure state machine, told what becomes of calls and what time it is.
 
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// When to stop asking a store that fails.
+/// When a store that fails is no longer asked, and how often it is probed.
+///
+/// The breaker judges the store by calls, each of which carries many checks. One call in time is enough to start counting afresh. A
+/// check that misses its deadline is decided without the store; by itself it opens nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerConfig {
-    /// So many failures one after the other …
+    /// Number of consecutive failed calls that open the breaker; 5 by default.
     pub failures: u32,
-    /// … within this time, and the store is not asked any more …
+    /// Time window in which they must occur; 10 s by default.
     pub within: Duration,
-    /// … for so long, a year at the most. Then one request asks again, and the others do not wait for what it finds. If it fails, one asks
-    /// every half a second, three more in all: the first may only have found that the connection is gone, and the next that making one takes longer than a check
-    /// may.
+    /// How long the store must have been silent if the failures are timeouts, 500 ms by default: a shorter stall opens nothing. An
+    /// error that proves a failure (refused, reset, `LOADING`, `READONLY`, …) counts at once.
+    pub min_silence: Duration,
+    /// The longest pause between two probes while the breaker is open, 30 s by default and a year at most. The first probe is sent
+    /// after 100 ms; later pauses are 3 % of the time since the breaker opened.
     pub open_for: Duration,
 }
 
@@ -22,16 +29,20 @@ impl Default for BreakerConfig {
         Self {
             failures: 5,
             within: Duration::from_secs(10),
+            min_silence: Duration::from_millis(500),
             open_for: Duration::from_secs(30),
         }
     }
 }
 
-/// How many ask again after the first question failed, one at a time, before the store is left alone again.
-const FURTHER_QUESTIONS: u8 = 3;
+/// The pause before the first probe.
+const FIRST_PROBE: Duration = Duration::from_millis(100);
 
-/// How long after a failure the next one asks.
-const NEXT_QUESTION_AFTER: Duration = Duration::from_millis(500);
+/// Later pauses in percent of the outage so far: a store that was away for half a minute is back within a second.
+const PERCENT_OF_OUTAGE: u32 = 3;
+
+/// How often the first pause doubles for a store that fails again as soon as it is asked.
+const MAX_DOUBLINGS: u32 = 8;
 
 /// Longer times do not fit into a clock.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
@@ -39,6 +50,9 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 #[derive(Debug)]
 pub(super) struct Breaker {
     config: BreakerConfig,
+    /// Copies of the state for those who only look, which is every check and every call.
+    is_open: AtomicBool,
+    has_failures: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -46,26 +60,48 @@ pub(super) struct Breaker {
 struct State {
     phase: Phase,
     /// How many times it opened.
-    opened: u64,
+    openings: u64,
+    /// When it closed last.
+    closed_at: Option<Instant>,
+    /// How often it opened again soon after it had closed.
+    relapses: u32,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// The store is asked. These failures came one after the other, the oldest first.
-    Closed { failures: Vec<Instant> },
-    /// The store is not asked before this time. So many questions have failed since it was last.
-    Open { until: Instant, failed: u8 },
-    /// One asks. If it never comes back, another may from this time on.
-    Probing { until: Instant, failed: u8 },
+    Closed(Failures),
+    Open {
+        since: Instant,
+        /// Where the call failed that opened it, in a cluster.
+        slot: Option<u16>,
+        next_probe: Instant,
+    },
 }
 
-/// What changed, for the log.
+/// The failed calls since the last one that was answered.
+#[derive(Debug, Default)]
+struct Failures {
+    /// When each of the last ones failed, and whether that proves a failure.
+    recent: VecDeque<(Instant, bool)>,
+    /// Since when the store has been silent.
+    since: Option<Instant>,
+}
+
+/// A call that failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failure {
+    pub(super) since: Instant,
+    pub(super) timed_out: bool,
+    pub(super) slot: Option<u16>,
+}
+
+/// Where to probe, and after which pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
-    Opened,
-    /// The probe failed.
-    OpenedAgain,
-    Closed,
+pub(super) struct NextProbe {
+    pub(super) pause: Duration,
+    /// Whether a sign of life may end the pause early: not for a store that keeps failing as soon as it is asked.
+    pub(super) may_be_early: bool,
+    pub(super) slot: Option<u16>,
 }
 
 impl Breaker {
@@ -75,96 +111,143 @@ impl Breaker {
                 open_for: config.open_for.min(LONGEST),
                 ..config
             },
+            is_open: AtomicBool::new(false),
+            has_failures: AtomicBool::new(false),
             state: Mutex::new(State {
-                phase: Phase::Closed {
-                    failures: Vec::new(),
-                },
-                opened: 0,
+                phase: Phase::Closed(Failures::default()),
+                openings: 0,
+                closed_at: None,
+                relapses: 0,
             }),
         }
     }
 
-    /// Whether this request may ask. If so, it must say what came of it.
-    pub(super) fn may_ask(&self, now: Instant) -> bool {
-        let mut state = self.state.lock();
-        match state.phase {
-            Phase::Closed { .. } => true,
-            Phase::Open { until, .. } | Phase::Probing { until, .. } if now < until => false,
-            Phase::Open { failed, .. } | Phase::Probing { failed, .. } => {
-                state.phase = Phase::Probing {
-                    until: now + self.config.open_for,
-                    failed,
-                };
-                true
-            }
-        }
-    }
-
-    /// Who was to say what came of it has gone. It may have been the probe, so another may ask at once.
-    pub(super) fn given_up(&self, now: Instant) {
-        let mut state = self.state.lock();
-        if let Phase::Probing { failed, .. } = state.phase {
-            let until = now;
-            state.phase = Phase::Open { until, failed };
-        }
-    }
-
-    /// The store answered.
-    pub(super) fn succeeded(&self) -> Option<Change> {
-        let mut state = self.state.lock();
-        match &mut state.phase {
-            Phase::Closed { failures } => {
-                failures.clear();
-                None
-            }
-            // To what was asked before it opened. If that closed it, a store that answers some would be asked by all again and again.
-            Phase::Open { .. } => None,
-            Phase::Probing { .. } => {
-                state.phase = Phase::Closed {
-                    failures: Vec::new(),
-                };
-                Some(Change::Closed)
-            }
-        }
-    }
-
-    /// The store did not answer, or not as it should.
-    pub(super) fn failed(&self, now: Instant) -> Option<Change> {
-        let mut state = self.state.lock();
-        let change = match &mut state.phase {
-            Phase::Closed { failures } => {
-                failures.retain(|at| now.duration_since(*at) < self.config.within);
-                failures.push(now);
-                if failures.len() < self.config.failures as usize {
-                    return None;
-                }
-                Change::Opened
-            }
-            // What was asked before it opened.
-            Phase::Open { .. } => return None,
-            Phase::Probing { failed, .. } if *failed < FURTHER_QUESTIONS => {
-                state.phase = Phase::Open {
-                    until: now + NEXT_QUESTION_AFTER.min(self.config.open_for),
-                    failed: *failed + 1,
-                };
-                return None;
-            }
-            Phase::Probing { .. } => Change::OpenedAgain,
-        };
-        state.opened += u64::from(change == Change::Opened);
-        state.phase = Phase::Open {
-            until: now + self.config.open_for,
-            failed: 0,
-        };
-        Some(change)
-    }
-
     pub(super) fn is_open(&self) -> bool {
-        !matches!(self.state.lock().phase, Phase::Closed { .. })
+        self.is_open.load(Ordering::Acquire)
     }
 
-    pub(super) fn opened(&self) -> u64 {
-        self.state.lock().opened
+    pub(super) fn openings(&self) -> u64 {
+        self.state.lock().openings
+    }
+
+    /// A call was answered in time. It does not close the breaker: it was sent before that opened.
+    pub(super) fn answered(&self) {
+        if !self.has_failures.load(Ordering::Acquire) {
+            return;
+        }
+        let mut state = self.state.lock();
+        if let Phase::Closed(failures) = &mut state.phase {
+            *failures = Failures::default();
+            self.has_failures.store(false, Ordering::Release);
+        }
+    }
+
+    /// A call failed. Returns whether that opened the breaker.
+    pub(super) fn failed(&self, failure: Failure, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        let Phase::Closed(failures) = &mut state.phase else {
+            return false;
+        };
+        failures.add(failure, now, &self.config);
+        self.has_failures.store(true, Ordering::Release);
+        if !failures.are_enough(now, &self.config) {
+            return false;
+        }
+        let is_relapse = (state.closed_at)
+            .is_some_and(|closed| now.saturating_duration_since(closed) < self.config.within);
+        state.relapses = match is_relapse {
+            true => MAX_DOUBLINGS.min(state.relapses + 1),
+            false => 0,
+        };
+        state.openings += 1;
+        state.phase = Phase::Open {
+            since: now,
+            slot: failure.slot,
+            next_probe: now,
+        };
+        self.is_open.store(true, Ordering::Release);
+        true
+    }
+
+    /// When to probe next; `None` if it is closed. `jitter` between 0 and 1 spreads the probes of many instances.
+    pub(super) fn next_probe(&self, now: Instant, jitter: f64) -> Option<NextProbe> {
+        let mut state = self.state.lock();
+        let relapses = state.relapses;
+        let Phase::Open {
+            since,
+            slot,
+            next_probe,
+        } = &mut state.phase
+        else {
+            return None;
+        };
+        let first = FIRST_PROBE * 2_u32.pow(relapses);
+        let grown = now.saturating_duration_since(*since) / 100 * PERCENT_OF_OUTAGE;
+        let pause = first.max(grown).min(self.config.open_for);
+        let pause = pause.mul_f64(1.0 - 0.1 * jitter.clamp(0.0, 1.0));
+        *next_probe = now + pause;
+        Some(NextProbe {
+            pause,
+            may_be_early: relapses == 0,
+            slot: *slot,
+        })
+    }
+
+    /// A probe was answered in time: closes the breaker. Returns for how long it was open.
+    pub(super) fn close(&self, now: Instant) -> Option<Duration> {
+        let mut state = self.state.lock();
+        let Phase::Open { since, .. } = state.phase else {
+            return None;
+        };
+        state.phase = Phase::Closed(Failures::default());
+        state.closed_at = Some(now);
+        self.has_failures.store(false, Ordering::Release);
+        self.is_open.store(false, Ordering::Release);
+        Some(now.saturating_duration_since(since))
+    }
+
+    /// How long ago a probe should have been sent. If that is more than a moment, the task that sends it does not get to run, which
+    /// happens in a runtime of one thread that runs only while a check is awaited.
+    pub(super) fn probe_is_late_by(&self, now: Instant) -> Duration {
+        let Some(state) = self.state.try_lock() else {
+            return Duration::ZERO;
+        };
+        match state.phase {
+            Phase::Open { next_probe, .. } => now.saturating_duration_since(next_probe),
+            Phase::Closed(_) => Duration::ZERO,
+        }
+    }
+}
+
+impl Failures {
+    fn add(&mut self, failure: Failure, now: Instant, config: &BreakerConfig) {
+        let is_old = |at: &Instant| now.saturating_duration_since(*at) >= config.within;
+        while self.recent.front().is_some_and(|(at, _)| is_old(at)) {
+            self.recent.pop_front();
+        }
+        if self.recent.is_empty() {
+            self.since = None;
+        }
+        // One broken connection fails all calls on it at once: those that were in flight with the last one count as one failure.
+        let last = self.recent.back();
+        if !failure.timed_out && last.is_some_and(|(at, proven)| *proven && failure.since < *at) {
+            return;
+        }
+        if self.recent.len() >= config.failures.max(1) as usize {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((now, !failure.timed_out));
+        let since = self.since.get_or_insert(failure.since);
+        *since = failure.since.min(*since);
+    }
+
+    fn are_enough(&self, now: Instant, config: &BreakerConfig) -> bool {
+        let silence = self
+            .since
+            .map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let are_proven = self.recent.iter().all(|(_, is_proven)| *is_proven);
+        self.recent.len() >= config.failures as usize
+            && (are_proven || silence >= config.min_silence)
     }
 }
 
@@ -173,101 +256,171 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const MS: Duration = Duration::from_millis(1);
 
-    #[test]
-    fn five_failures_one_after_the_other_open_it() {
-        let (breaker, now) = (Breaker::new(BreakerConfig::default()), Instant::now());
-        for _ in 0..4 {
-            assert_eq!(breaker.failed(now), None);
+    fn breaker() -> (Breaker, Instant) {
+        (Breaker::new(BreakerConfig::default()), Instant::now())
+    }
+
+    /// Sent at this time.
+    fn error(since: Instant) -> Failure {
+        Failure {
+            since,
+            timed_out: false,
+            slot: None,
         }
-        assert_eq!(breaker.succeeded(), None);
-        for _ in 0..4 {
-            assert_eq!(breaker.failed(now), None);
+    }
+
+    fn timeout(since: Instant) -> Failure {
+        Failure {
+            timed_out: true,
+            ..error(since)
         }
-        assert!(breaker.may_ask(now));
-        assert_eq!(breaker.failed(now), Some(Change::Opened));
-        assert!(!breaker.may_ask(now) && breaker.is_open());
+    }
+
+    fn open(breaker: &Breaker, now: Instant) {
+        while !breaker.failed(error(now), now) {}
     }
 
     #[test]
-    fn an_answer_to_what_was_asked_before_does_not_close_it() {
-        let (breaker, now) = (Breaker::new(BreakerConfig::default()), Instant::now());
-        for _ in 0..5 {
-            breaker.failed(now);
+    fn five_errors_open_it_and_a_reply_starts_the_count_afresh() {
+        let (breaker, now) = breaker();
+        for _ in 0..4 {
+            assert!(!breaker.failed(error(now), now));
         }
-        assert_eq!(breaker.succeeded(), None);
-        assert!(breaker.is_open() && !breaker.may_ask(now));
+        breaker.answered();
+        for _ in 0..4 {
+            assert!(!breaker.failed(error(now), now));
+        }
+        assert!(!breaker.is_open());
+        assert!(breaker.failed(error(now), now));
+        assert!(breaker.is_open());
+        assert_eq!(breaker.openings(), 1);
+    }
+
+    #[test]
+    fn any_number_of_timeouts_in_one_stall_opens_nothing() {
+        let (breaker, now) = breaker();
+        for call in 0..1_000 {
+            let at = now + call * 499 * MS / 1_000;
+            assert!(!breaker.failed(timeout(now), at), "{call}");
+        }
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn timeouts_open_it_once_the_store_was_silent_for_long_enough() {
+        let (breaker, now) = breaker();
+        for call in 0..10 {
+            let sent = now + call * 50 * MS;
+            assert!(!breaker.failed(timeout(sent), sent + 49 * MS), "{call}");
+        }
+        assert!(breaker.failed(timeout(now + 450 * MS), now + 500 * MS));
+    }
+
+    #[test]
+    fn a_long_silence_alone_does_not_open_it() {
+        let (breaker, now) = breaker();
+        for call in 1..5 {
+            assert!(!breaker.failed(timeout(now), now + call * SECOND));
+        }
+        assert!(breaker.failed(timeout(now), now + 5 * SECOND));
+    }
+
+    #[test]
+    fn timeouts_among_errors_need_the_silence_too() {
+        let (breaker, now) = breaker();
+        assert!(!breaker.failed(timeout(now), now + MS));
+        for call in 2..6 {
+            assert!(!breaker.failed(error(now + call * MS), now + call * MS));
+        }
+        // Five proven failures have pushed the timeout aside.
+        assert!(breaker.failed(error(now + 6 * MS), now + 6 * MS));
+    }
+
+    #[test]
+    fn calls_that_fail_together_with_their_connection_are_one_failure() {
+        let (breaker, now) = breaker();
+        for _ in 0..100 {
+            assert!(!breaker.failed(error(now), now + MS));
+        }
+        for call in 1..4 {
+            let sent = now + call * 10 * MS;
+            assert!(!breaker.failed(error(sent), sent + MS));
+        }
+        assert!(breaker.failed(error(now + 40 * MS), now + 41 * MS));
     }
 
     #[test]
     fn failures_long_past_do_not_count() {
-        let (breaker, now) = (Breaker::new(BreakerConfig::default()), Instant::now());
+        let (breaker, now) = breaker();
         for i in 0..20 {
-            assert_eq!(breaker.failed(now + 3 * i * SECOND), None, "{i}");
+            let at = now + 3 * i * SECOND;
+            assert!(!breaker.failed(error(at), at), "{i}");
         }
     }
 
     #[test]
-    fn after_a_while_one_asks_and_its_answer_decides() {
-        let (breaker, now) = (Breaker::new(BreakerConfig::default()), Instant::now());
-        for _ in 0..5 {
-            breaker.failed(now);
-        }
-        let later = now + 30 * SECOND;
-        assert!(!breaker.may_ask(later - Duration::from_millis(1)));
-        assert!(breaker.may_ask(later));
-        assert!(!breaker.may_ask(later), "one probe");
-        // It may only have found that the connection is gone, and the next ones that a new one takes its time.
-        let mut soon = later;
-        for _ in 0..3 {
-            assert_eq!(breaker.failed(soon), None);
-            soon += SECOND / 2;
-            assert!(!breaker.may_ask(soon - Duration::from_millis(1)));
-            assert!(breaker.may_ask(soon) && !breaker.may_ask(soon));
-        }
-        assert_eq!(breaker.failed(soon), Some(Change::OpenedAgain));
-        assert!(!breaker.may_ask(soon + 29 * SECOND));
-        assert!(breaker.may_ask(soon + 30 * SECOND));
-        assert_eq!(breaker.succeeded(), Some(Change::Closed));
-        assert!(breaker.may_ask(soon + 30 * SECOND));
-        assert_eq!(breaker.opened(), 1);
-    }
-
-    #[test]
-    fn after_a_probe_that_was_given_up_another_asks() {
-        let (breaker, now) = (Breaker::new(BreakerConfig::default()), Instant::now());
-        breaker.given_up(now);
+    fn only_a_probe_closes_it() {
+        let (breaker, now) = breaker();
+        assert_eq!(breaker.next_probe(now, 0.0), None);
+        open(&breaker, now);
+        breaker.answered();
+        assert!(breaker.is_open());
+        assert_eq!(breaker.close(now + SECOND), Some(SECOND));
         assert!(!breaker.is_open());
-        for _ in 0..5 {
-            breaker.failed(now);
-        }
-        breaker.given_up(now);
-        assert!(!breaker.may_ask(now), "that was no probe");
-        let later = now + 30 * SECOND;
-        assert!(breaker.may_ask(later));
-        breaker.given_up(later);
-        assert!(breaker.may_ask(later) && !breaker.may_ask(later));
+        assert_eq!(breaker.close(now + SECOND), None);
     }
 
     #[test]
-    fn it_may_be_told_to_stay_open_for_ever() {
+    fn pauses_grow_with_the_outage_up_to_their_limit() {
+        let (breaker, now) = breaker();
+        open(&breaker, now);
+        let pause = |after| breaker.next_probe(now + after, 0.0).unwrap().pause;
+        assert_eq!(pause(Duration::ZERO), 100 * MS);
+        assert_eq!(pause(3 * SECOND), 100 * MS);
+        assert_eq!(pause(10 * SECOND), 300 * MS);
+        assert_eq!(pause(100 * SECOND), 3 * SECOND);
+        assert_eq!(pause(3_600 * SECOND), 30 * SECOND);
+        let early = breaker.next_probe(now, 1.0).unwrap().pause;
+        assert_eq!(early, 90 * MS);
+    }
+
+    #[test]
+    fn a_store_that_fails_again_at_once_is_probed_less_often() {
+        let (breaker, now) = breaker();
+        let pause = |at| breaker.next_probe(at, 0.0).unwrap().pause;
+        open(&breaker, now);
+        breaker.close(now);
+        open(&breaker, now + SECOND);
+        assert_eq!(pause(now + SECOND), 200 * MS);
+        breaker.close(now + SECOND);
+        open(&breaker, now + 2 * SECOND);
+        assert_eq!(pause(now + 2 * SECOND), 400 * MS);
+        breaker.close(now + 2 * SECOND);
+        open(&breaker, now + 12 * SECOND);
+        assert_eq!(pause(now + 12 * SECOND), 100 * MS);
+    }
+
+    #[test]
+    fn a_probe_that_does_not_get_to_run_is_noticed() {
+        let (breaker, now) = breaker();
+        assert_eq!(breaker.probe_is_late_by(now + SECOND), Duration::ZERO);
+        open(&breaker, now);
+        breaker.next_probe(now, 0.0);
+        assert_eq!(breaker.probe_is_late_by(now + 100 * MS), Duration::ZERO);
+        assert_eq!(breaker.probe_is_late_by(now + SECOND), 900 * MS);
+    }
+
+    #[test]
+    fn its_longest_pause_may_be_for_ever() {
         let config = BreakerConfig {
             failures: 1,
             open_for: Duration::MAX,
             ..BreakerConfig::default()
         };
         let (breaker, now) = (Breaker::new(config), Instant::now());
-        assert_eq!(breaker.failed(now), Some(Change::Opened));
-        assert!(!breaker.may_ask(now + 86_400 * SECOND));
-    }
-
-    #[test]
-    fn a_probe_that_never_comes_back_does_not_keep_it_open() {
-        let (breaker, now) = (Breaker::new(BreakerConfig::default()), Instant::now());
-        for _ in 0..5 {
-            breaker.failed(now);
-        }
-        assert!(breaker.may_ask(now + 30 * SECOND));
-        assert!(breaker.may_ask(now + 60 * SECOND));
+        assert!(breaker.failed(error(now), now));
+        assert!(breaker.next_probe(now + 80 * SECOND, 0.0).is_some());
     }
 }

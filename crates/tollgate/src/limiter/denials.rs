@@ -93,43 +93,61 @@ impl Denials {
             return;
         }
         for (charge, outcome) in charges.iter().zip(&taken.outcomes) {
-            let (Fit::Later { ready_at_us }, false) = (outcome.fit, charge.shadow) else {
-                continue;
-            };
-            let wait = Duration::from_micros(ready_at_us.saturating_sub(outcome.at_us));
-            let key = self.key(&charge.bucket);
-            let shard = &mut *self.shard(key).lock();
-            if shard.forgot.is_some_and(|forgot| forgot >= sent) {
-                continue;
+            if !charge.shadow && matches!(outcome.fit, Fit::Later { .. }) {
+                let key = self.key(&charge.bucket);
+                self.note_one(key, charge.limit, charge.cost, outcome, sent);
             }
-            let known = &mut shard.known;
-            if known.len() >= self.most && !known.contains_key(&key) {
-                let since = |cleaned| sent.saturating_duration_since(cleaned);
-                if (shard.cleaned).is_some_and(|cleaned| since(cleaned) < BETWEEN_CLEANINGS) {
-                    continue;
-                }
-                shard.cleaned = Some(sent);
-                known.retain(|_, denial| denial.until > sent);
-                if known.len() >= self.most {
-                    continue;
-                }
-            }
-            known.insert(
-                key,
-                Denial {
-                    limit: *charge.limit,
-                    cost: charge.cost,
-                    outcome: *outcome,
-                    ready: sent + wait,
-                    until: sent + wait.min(self.longest),
-                },
-            );
         }
+    }
+
+    /// Remembers what the bucket with this [key](Self::key) denied, if it did.
+    pub(super) fn note_one(
+        &self,
+        key: u64,
+        limit: &Limit,
+        cost: u64,
+        outcome: &Outcome,
+        sent: Instant,
+    ) {
+        let Fit::Later { ready_at_us } = outcome.fit else {
+            return;
+        };
+        let wait = Duration::from_micros(ready_at_us.saturating_sub(outcome.at_us));
+        let shard = &mut *self.shard(key).lock();
+        if self.most == 0 || shard.forgot.is_some_and(|forgot| forgot >= sent) {
+            return;
+        }
+        let known = &mut shard.known;
+        if known.len() >= self.most && !known.contains_key(&key) {
+            let since = |cleaned| sent.saturating_duration_since(cleaned);
+            if (shard.cleaned).is_some_and(|cleaned| since(cleaned) < BETWEEN_CLEANINGS) {
+                return;
+            }
+            shard.cleaned = Some(sent);
+            known.retain(|_, denial| denial.until > sent);
+            if known.len() >= self.most {
+                return;
+            }
+        }
+        known.insert(
+            key,
+            Denial {
+                limit: *limit,
+                cost,
+                outcome: *outcome,
+                ready: sent + wait,
+                until: sent + wait.min(self.longest),
+            },
+        );
     }
 
     /// Forgets what is known of a bucket, as it was given something back; also what was asked before and is not noted yet.
     pub(super) fn forget(&self, bucket: &Bucket<'_>) {
-        let key = self.key(bucket);
+        self.forget_key(self.key(bucket));
+    }
+
+    /// The same for the bucket with this [key](Self::key).
+    pub(super) fn forget_key(&self, key: u64) {
         self.shard(key).lock().forget(key);
     }
 
@@ -143,7 +161,8 @@ impl Denials {
         }
     }
 
-    fn key(&self, bucket: &Bucket<'_>) -> u64 {
+    /// By which a bucket is known here.
+    pub(super) fn key(&self, bucket: &Bucket<'_>) -> u64 {
         let mut hasher = self.secret.build_hasher();
         bucket.rule().hash(&mut hasher);
         for part in bucket.parts() {

@@ -1,8 +1,8 @@
-//! Tells the store that this process lives, and hears how many do.
+//! Registers this process in the store, and reads how many are registered.
 //!
-//! A task of its own, beside the requests. It neither asks the breaker nor tells it anything: it waits longer than a request may, so
-//! its success says nothing about theirs, and one call every few seconds harms no store. It holds the store and the count,
-//! never the limiter: when that is dropped, it takes this process off the list and ends.
+//! A task of its own, beside the requests. It knows nothing of the breaker: it waits longer than a request may, so its success says
+//! nothing about theirs, and one call every few seconds harms no store. It holds the store and the count, never the limiter: when
+//! that is dropped, it removes this process from the list and ends.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::instances::Count;
-use crate::store::RedisStore;
+use crate::store::{RedisError, RedisStore};
 
 /// Who was not heard of for so many beats is taken for gone.
 const BEATS_OF_LIFE: u32 = 3;
@@ -74,14 +74,20 @@ async fn beat_until_dropped(
     every: Duration,
     mut limiter: watch::Receiver<()>,
 ) {
+    let mut has_warned = false;
     loop {
         match store.heartbeat(id, every * BEATS_OF_LIFE).await {
-            Ok(living) => count.hear(living),
-            // The last count stays. Requests say it louder if the store is gone.
-            Err(error) => tracing::debug!(%error, "the store was not told that this process lives"),
+            Ok(living) => report(count, living),
+            // The last count stays.
+            Err(error) => warn_once(&error, count, &mut has_warned),
         }
+        // The sooner a fleet that starts has counted itself, the shorter each process has to assume a number.
+        let pause = match count.is_assumed() {
+            true => every / 5,
+            false => every,
+        };
         // Nothing is ever sent: it ends early only if the limiter is gone.
-        if tokio::time::timeout(every, limiter.changed()).await.is_ok() {
+        if tokio::time::timeout(pause, limiter.changed()).await.is_ok() {
             break;
         }
     }
@@ -89,7 +95,38 @@ async fn beat_until_dropped(
     let _ = store.heartbeat(id, Duration::ZERO).await;
 }
 
-/// Says that there is no task any more, however it ended.
+/// Logs that this process cannot be counted. Checks report a store that is gone; this may have another reason.
+fn warn_once(error: &RedisError, count: &Count, has_warned: &mut bool) {
+    if count.is_assumed() && !std::mem::replace(has_warned, true) {
+        tracing::warn!(
+            %error,
+            instances = count.now(),
+            "could not register in Redis: assuming this many instances; if Redis is up, check that its user may \
+             run ZADD, ZREM and ZCARD (deploy/redis/users.acl)"
+        );
+    }
+}
+
+/// Takes a count, and logs the first that can be relied on.
+fn report(count: &Count, living: u32) {
+    let was_assumed = count.is_assumed();
+    count.read(living);
+    if was_assumed && !count.is_assumed() {
+        let instances = count.now();
+        match instances {
+            1 => tracing::info!(
+                instances,
+                "no other instance shares this Redis: without it, this one would enforce 0.8 of every limit"
+            ),
+            _ => tracing::info!(
+                instances,
+                "counted the instances that share this Redis: without it, each would enforce 0.8 / instances of every limit"
+            ),
+        }
+    }
+}
+
+/// Marks the task as ended, however it ended.
 struct Beating(Arc<AtomicBool>);
 
 impl Drop for Beating {

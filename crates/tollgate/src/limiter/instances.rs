@@ -4,33 +4,35 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// How many processes share the limits. While the store fails, each goes on with its part: the limit × 0.8 ÷ this.
+/// How many processes share the limits. Without the store, each enforces its part: the limit × 0.8 ÷ this.
 ///
 /// ```
 /// use tollgate::{Instances, SharedConfig};
 ///
-/// let config = SharedConfig { instances: Instances::counted(), ..SharedConfig::default() };
+/// // Counted by default. A fixed number is for fleets whose size never changes:
+/// let config = SharedConfig { instances: Instances::Fixed(8), ..SharedConfig::default() };
 /// # let _ = config;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Instances {
-    /// So many, whatever happens. What is said here must be no fewer than there are.
+    /// Always this many. It must be no fewer than there are.
     Fixed(u32),
-    /// As many as tell the store that they live. While the store fails, the last count stays.
+    /// As many as are registered in the store. While the store fails, the last count stays.
     ///
-    /// A smaller count is believed once it was heard three times: a store that comes back empty counts from one again, as each
-    /// instance comes back to it. One that has never heard a count takes itself for one of ten.
+    /// A smaller count is believed once it was read three times: a store that comes back empty counts from one again, as each
+    /// instance comes back to it. A process that has not read three counts yet assumes at least ten.
     Counted {
-        /// Never fewer than this, whatever is counted; more than ten also for one that has never heard a count.
+        /// Never fewer than this, whatever is counted.
         at_least: u32,
-        /// How often each says that it lives, between 10 ms and an hour. Who is not heard of for three of these is not counted any more.
+        /// How often each process registers, between 10 ms and an hour; five times as often until it has read three counts. A process
+        /// that has not registered for three of these is no longer counted.
         every: Duration,
     },
 }
 
 impl Instances {
-    /// Counted, each saying every five seconds that it lives.
+    /// Counted, with each process registering every five seconds.
     #[must_use]
     pub const fn counted() -> Self {
         Self::Counted {
@@ -40,26 +42,34 @@ impl Instances {
     }
 }
 
-/// One: counting takes a task in this process and a key in the store, which nobody gets who did not ask.
 impl Default for Instances {
     fn default() -> Self {
-        Self::Fixed(1)
+        Self::counted()
     }
 }
 
-/// What one that has never heard a count takes for it: the others may be many, and the store is not there to say.
-const UNHEARD: u32 = 10;
+/// What a process assumes that has not counted yet: there may be many others, and the store is not there to ask. The first counts
+/// prove little, because all processes of a fleet may be starting.
+const ASSUMED: u32 = 10;
 
-/// So many counts are remembered, and the largest counts: in so many beats, everybody is back at a store that came back empty,
-/// even who missed one.
+/// The largest of this many counts is believed: within this many registrations every process is back at a store that came back
+/// empty, even one that missed a registration.
 const REMEMBERED: usize = 3;
 
-/// How many there are, as far as is known here.
+/// How many there are, as far as this process knows.
 #[derive(Debug)]
 pub(super) struct Count {
     at_least: u32,
-    /// The last ones heard, in a ring; 0 is none.
-    heard: Mutex<([u32; REMEMBERED], usize)>,
+    counts: Mutex<Counts>,
+}
+
+/// The last counts that were read, in a ring.
+#[derive(Debug)]
+struct Counts {
+    ring: [u32; REMEMBERED],
+    next: usize,
+    /// How many were read, up to as many as are remembered.
+    read: usize,
 }
 
 impl Count {
@@ -68,25 +78,37 @@ impl Count {
             Instances::Fixed(known) => (known, known.max(1)),
             Instances::Counted { at_least, .. } => (at_least, 0),
         };
+        let counts = Counts {
+            ring: [known; REMEMBERED],
+            next: 0,
+            read: if known > 0 { REMEMBERED } else { 0 },
+        };
         Self {
             at_least,
-            heard: Mutex::new(([known; REMEMBERED], 0)),
+            counts: Mutex::new(counts),
         }
     }
 
-    /// The store counted so many. Nobody counts none: who asks is one.
-    pub(super) fn hear(&self, count: u32) {
+    /// The store counted this many. It cannot be zero, because this process is one of them.
+    pub(super) fn read(&self, count: u32) {
         if count > 0 {
-            let (heard, next) = &mut *self.heard.lock();
-            heard[*next % REMEMBERED] = count;
-            *next = (*next + 1) % REMEMBERED;
+            let counts = &mut *self.counts.lock();
+            counts.ring[counts.next] = count;
+            counts.next = (counts.next + 1) % REMEMBERED;
+            counts.read = REMEMBERED.min(counts.read + 1);
         }
     }
 
     pub(super) fn now(&self) -> u32 {
-        let (heard, _) = *self.heard.lock();
-        let most = heard.into_iter().max().unwrap_or(0);
-        self.at_least.max(if most == 0 { UNHEARD } else { most })
+        let counts = self.counts.lock();
+        let largest = counts.ring.into_iter().max().unwrap_or(0);
+        let assumed = if counts.read < REMEMBERED { ASSUMED } else { 1 };
+        self.at_least.max(largest).max(assumed)
+    }
+
+    /// Whether too few counts were read to rely on them.
+    pub(super) fn is_assumed(&self) -> bool {
+        self.counts.lock().read < REMEMBERED
     }
 }
 
@@ -94,32 +116,34 @@ impl Count {
 mod tests {
     use super::*;
 
-    fn counted(at_least: u32, heard: &[u32]) -> u32 {
+    fn counted(at_least: u32, read: &[u32]) -> u32 {
         let every = Duration::from_secs(5);
         let count = Count::new(Instances::Counted { at_least, every });
-        heard.iter().for_each(|heard| count.hear(*heard));
+        read.iter().for_each(|read| count.read(*read));
         count.now()
     }
 
     #[test]
-    fn who_never_heard_a_count_is_careful() {
+    fn a_process_that_has_not_counted_yet_assumes_many() {
         assert_eq!(counted(1, &[]), 10);
         assert_eq!(counted(64, &[]), 64);
-        assert_eq!(counted(1, &[1]), 1);
+        assert_eq!(counted(1, &[1]), 10);
+        assert_eq!(counted(1, &[1, 12]), 12);
+        assert_eq!(counted(1, &[1, 1, 1]), 1);
     }
 
     #[test]
-    fn more_are_believed_at_once_and_fewer_when_heard_three_times() {
-        assert_eq!(counted(1, &[3, 4]), 4);
+    fn more_are_believed_at_once_and_fewer_when_read_three_times() {
+        assert_eq!(counted(1, &[3, 3, 4]), 4);
         assert_eq!(counted(1, &[4, 3, 1]), 4);
         assert_eq!(counted(1, &[4, 3, 1, 2]), 3);
         assert_eq!(counted(1, &[4, 1, 1, 1]), 1);
     }
 
     #[test]
-    fn what_cannot_be_is_not_believed_and_never_fewer_than_said() {
-        assert_eq!(counted(1, &[3, 0, 0, 0, 0]), 3);
-        assert_eq!(counted(5, &[3]), 5);
+    fn zero_is_not_believed_and_the_configured_minimum_holds() {
+        assert_eq!(counted(1, &[3, 3, 3, 0, 0, 0, 0]), 3);
+        assert_eq!(counted(5, &[3, 3, 3]), 5);
         assert_eq!(counted(1, &[u32::MAX]), u32::MAX);
         assert_eq!(Count::new(Instances::Fixed(0)).now(), 1);
         assert_eq!(Count::new(Instances::Fixed(8)).now(), 8);

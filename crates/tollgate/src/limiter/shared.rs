@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
-use super::breaker::{Breaker, BreakerConfig, Change};
+use super::breaker::BreakerConfig;
 use super::denials::Denials;
 use super::heartbeat::Heartbeat;
 use super::inspection::inspect_store;
 use super::instances::{Count, Instances};
+use super::late::LateRequest;
 use super::local::{charges, charges_of};
+use super::prober::Prober;
+use super::recent::Recent;
 use super::reset::{meant, reset_store};
 use super::together::{Joint, Together};
 use crate::bucket::Bucket;
@@ -21,19 +24,19 @@ use crate::limit::Limit;
 use crate::request::Request;
 use crate::rule::{Met, OnFailure, RuleSet};
 use crate::store::{
-    Charge, Fit, MemoryStore, Outcome, RedisError, RedisStore, Refund, Store as _, StoreCalls,
-    Taken,
+    Charge, Fit, LateReplies, MemoryStore, Outcome, RedisError, RedisStore, Refund, Store as _,
+    StoreCalls, Taken,
 };
 use crate::usage::{Usage, WhichBucket};
 
 /// How a limiter over a shared store behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedConfig {
-    /// How many processes share the limits: each goes on with a part of them while the store fails. One by default.
+    /// How many processes share the limits: without the store, each enforces its part of them. [Counted](Instances::counted) by default.
     pub instances: Instances,
-    /// When to stop asking.
+    /// When a store that fails is no longer asked.
     pub breaker: BreakerConfig,
-    /// How many denials to remember at the most; 100,000 by default, 0 remembers none.
+    /// Maximum number of denials to remember; 100,000 by default, 0 remembers none.
     pub remembered_denials: usize,
 }
 
@@ -47,22 +50,44 @@ impl Default for SharedConfig {
     }
 }
 
-/// What happened to a limiter over a shared store.
+/// What happened between a limiter and the store that it shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedStats {
     /// Decisions by the store.
     pub by_store: u64,
-    /// Denials that were remembered.
+    /// Denials that were remembered: the store's own, which have not ended yet.
     pub remembered: u64,
-    /// Decisions without the store.
+    /// Decisions without the store: all that missed their deadline, failed, or came while the breaker was open.
     pub by_fallback: u64,
+    /// Of those, the ones for which the store did not reply within the deadline.
+    pub missed_deadlines: u64,
+    /// Decisions in the last minute by the store, remembered denials included.
+    pub last_minute_by_store: u64,
+    /// Decisions in the last minute without the store.
+    pub last_minute_by_fallback: u64,
     /// How many times the breaker opened.
     pub breaker_opened: u64,
     /// Whether it is open now.
     pub breaker_is_open: bool,
-    /// How many processes share the limits, as this one takes it: what was said, or counted.
+    /// How many processes share the limits: configured, counted or assumed.
     pub instances: u32,
+    /// Whether that number is only assumed, because the processes have not been counted yet.
+    pub instances_are_assumed: bool,
+    /// How often this process was stalled while a check waited, so that its timer fired late.
+    pub stalls: u64,
+    /// The longest of those stalls.
+    pub longest_stall: Duration,
+}
+
+impl SharedStats {
+    /// The share of the last minute's decisions that the store took, from 0 to 1; `None` if there were none.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a share needs few digits")]
+    pub fn store_share(&self) -> Option<f64> {
+        let all = self.last_minute_by_store + self.last_minute_by_fallback;
+        (all > 0).then(|| self.last_minute_by_store as f64 / all as f64)
+    }
 }
 
 /// Of a limit, this much is spent without the store, over all instances.
@@ -82,13 +107,15 @@ pub(super) struct SharedLimiter {
     instances: Arc<Count>,
     /// If they are counted.
     heartbeat: Option<Heartbeat>,
-    breaker: Breaker,
-    denials: Denials,
-    /// Where it goes on while the store fails.
+    prober: Arc<Prober>,
+    denials: Arc<Denials>,
+    /// This process's own buckets, for decisions without the store.
     local: MemoryStore,
     by_store: AtomicU64,
     remembered: AtomicU64,
     by_fallback: AtomicU64,
+    missed_deadlines: AtomicU64,
+    recent: Recent,
 }
 
 impl SharedLimiter {
@@ -107,16 +134,18 @@ impl SharedLimiter {
             false => LONGEST,
         };
         Self {
+            prober: Prober::new(store.clone(), Arc::clone(&instances), config.breaker),
             store,
             rules: ArcSwap::default(),
             instances,
             heartbeat,
-            breaker: Breaker::new(config.breaker),
-            denials: Denials::new(config.remembered_denials, longest),
+            denials: Arc::new(Denials::new(config.remembered_denials, longest)),
             local: MemoryStore::new(),
             by_store: AtomicU64::new(0),
             remembered: AtomicU64::new(0),
             by_fallback: AtomicU64::new(0),
+            missed_deadlines: AtomicU64::new(0),
+            recent: Recent::new(Instant::now()),
         }
     }
 
@@ -131,13 +160,22 @@ impl SharedLimiter {
     }
 
     pub(super) fn stats(&self) -> SharedStats {
+        let breaker = self.prober.breaker();
+        let (last_minute_by_store, last_minute_by_fallback) = self.recent.totals(Instant::now());
+        let (stalls, longest_stall) = self.store.stalls();
         SharedStats {
             by_store: self.by_store.load(Ordering::Relaxed),
             remembered: self.remembered.load(Ordering::Relaxed),
             by_fallback: self.by_fallback.load(Ordering::Relaxed),
-            breaker_opened: self.breaker.opened(),
-            breaker_is_open: self.breaker.is_open(),
+            missed_deadlines: self.missed_deadlines.load(Ordering::Relaxed),
+            last_minute_by_store,
+            last_minute_by_fallback,
+            breaker_opened: breaker.openings(),
+            breaker_is_open: breaker.is_open(),
             instances: self.instances.now(),
+            instances_are_assumed: self.instances.is_assumed(),
+            stalls,
+            longest_stall,
         }
     }
 
@@ -148,7 +186,8 @@ impl SharedLimiter {
     pub(super) async fn decide(&self, met: &Met<'_>, charging: bool) -> Decision {
         let policies: SmallVec<[OnFailure; 4]> =
             met.rules().iter().map(|rule| rule.policy()).collect();
-        let decision = self.visit(&charges(met), &policies, charging).await;
+        let deadline = met.request().own_deadline();
+        let decision = (self.visit(&charges(met), &policies, charging, deadline)).await;
         decision.by(met.generation(), met.cost())
     }
 
@@ -160,7 +199,7 @@ impl SharedLimiter {
 
     pub(super) async fn check(&self, charge: &Charge<'_>) -> Decision {
         let charges = std::slice::from_ref(charge);
-        self.visit(charges, &[OnFailure::Local], true).await
+        self.visit(charges, &[OnFailure::Local], true, None).await
     }
 
     pub(super) async fn refund(&self, request: &Request<'_>, decision: &Decision) {
@@ -200,11 +239,12 @@ impl SharedLimiter {
             if is_local {
                 self.local.refund_one(&refund);
             } else {
-                if let Some(asking) = self.may_ask(Instant::now()) {
-                    let refunded = self.store.refund(&[refund]).await;
-                    asking.hear(&refunded);
+                if self.prober.may_ask(Instant::now()).await
+                    && let Err(error) = self.store.refund(&[refund]).await
+                {
+                    tracing::debug!(%error, "a refund did not reach the store");
                 }
-                // After the store did: somebody may have been denied in between.
+                // After the store did: another request may have been denied in between.
                 self.denials.forget(&charge.bucket);
             }
         }
@@ -258,7 +298,8 @@ impl SharedLimiter {
         if let Some((denied, whole)) = self.recall(charges, sent) {
             return together.remembered(denied, whole);
         }
-        let whole = self.ask(charges, &together.policies(), true, sent).await;
+        let deadline = together.deadline();
+        let whole = (self.ask(charges, &together.policies(), true, sent, deadline)).await;
         together.decided(whole)
     }
 
@@ -267,18 +308,20 @@ impl SharedLimiter {
         charges: &[Charge<'_>],
         policies: &[OnFailure],
         charging: bool,
+        deadline: Option<Duration>,
     ) -> Decision {
         let sent = Instant::now();
         if charging && let Some((_, decision)) = self.recall(charges, sent) {
             return decision;
         }
-        self.ask(charges, policies, charging, sent).await
+        self.ask(charges, policies, charging, sent, deadline).await
     }
 
     /// What was denied to one of these charges a while ago and still is: which, and the decision.
     fn recall(&self, charges: &[Charge<'_>], now: Instant) -> Option<(usize, Decision)> {
         let (denied, outcome) = self.denials.recall(charges, now)?;
         self.remembered.fetch_add(1, Ordering::Relaxed);
+        self.recent.count(now, true);
         let tiers = TierList::of(std::iter::once(Tier::new(&charges[denied], outcome)));
         let decision = Decision::of_many(tiers, false, outcome.at_us, Source::Remembered);
         Some((denied, decision))
@@ -290,9 +333,10 @@ impl SharedLimiter {
         policies: &[OnFailure],
         charging: bool,
         sent: Instant,
+        deadline: Option<Duration>,
     ) -> Decision {
         if charges.is_empty() {
-            // Nothing to ask, and nobody to wait for.
+            // No rule applies, so no store is needed.
             let (admitted, at_us) = self.local.visit_all(&[], &mut Vec::<Tier>::new(), false);
             let tiers = TierList::of(std::iter::empty());
             return Decision::of_many(tiers, admitted, at_us, Source::Store);
@@ -301,22 +345,36 @@ impl SharedLimiter {
             // There may have been no runtime when this limiter was made.
             heartbeat.start();
         }
-        if let Some(asking) = self.may_ask(sent) {
-            let answer = match charging {
-                true => self.store.take(charges).await,
-                false => self.store.peek(charges).await,
-            };
-            asking.hear(&answer);
-            if let Ok(taken) = answer {
-                self.by_store.fetch_add(1, Ordering::Relaxed);
-                if charging {
-                    self.denials.note(charges, &taken, sent);
+        let (mut late, mut is_too_late) = (LateReplies::new(), false);
+        if self.prober.may_ask(sent).await {
+            let deadline =
+                deadline.map_or(self.store.deadline(), |own| own.min(self.store.deadline()));
+            match self.store.take_within(charges, charging, deadline).await {
+                Ok(taken) => {
+                    self.by_store.fetch_add(1, Ordering::Relaxed);
+                    self.recent.count(sent, true);
+                    if charging {
+                        self.denials.note(charges, &taken, sent);
+                    }
+                    return decision(charges, &taken);
                 }
-                return decision(charges, &taken);
+                Err(undecided) => {
+                    is_too_late = undecided.is_too_late();
+                    late = undecided.late;
+                }
             }
         }
         self.by_fallback.fetch_add(1, Ordering::Relaxed);
-        self.fall_back(charges, policies, charging)
+        self.recent.count(sent, false);
+        let decision = self.fall_back(charges, policies, charging);
+        self.missed_deadlines
+            .fetch_add(u64::from(is_too_late), Ordering::Relaxed);
+        if charging && !late.is_empty() {
+            let state = (&self.store, &*self.denials);
+            let late = LateRequest::new(late, charges, &decision, sent, state);
+            tokio::spawn(late.settle(self.store.clone(), Arc::clone(&self.denials)));
+        }
+        decision
     }
 
     /// Without the store: each rule by its policy.
@@ -363,44 +421,6 @@ impl SharedLimiter {
     /// This process's careful part of a limit.
     fn share(&self, limit: &Limit) -> Limit {
         limit.share(CAREFUL.0, CAREFUL.1 * u64::from(self.instances.now()))
-    }
-
-    /// If the breaker lets this request ask.
-    fn may_ask(&self, now: Instant) -> Option<Asking<'_>> {
-        (self.breaker.may_ask(now)).then_some(Asking(&self.breaker))
-    }
-}
-
-/// One who asks the store. Dropped without a word if the caller has gone, which says nothing about the store.
-struct Asking<'a>(&'a Breaker);
-
-impl Asking<'_> {
-    /// Tells the breaker, and the log what changed.
-    fn hear<T>(self, answer: &Result<T, RedisError>) {
-        let change = match answer {
-            Ok(_) => self.0.succeeded(),
-            // A slot is on the move: the store is well, and so are all other slots.
-            Err(error) if error.is_of_several_keys() => return,
-            Err(_) => self.0.failed(Instant::now()),
-        };
-        // Everything is said.
-        std::mem::forget(self);
-        match (change, answer) {
-            (Some(Change::Opened), Err(error)) => {
-                tracing::warn!(%error, "the store fails: deciding without it");
-            }
-            (Some(Change::OpenedAgain), Err(error)) => {
-                tracing::debug!(%error, "the store still fails");
-            }
-            (Some(Change::Closed), _) => tracing::info!("the store answers again"),
-            _ => {}
-        }
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.0.given_up(Instant::now());
     }
 }
 

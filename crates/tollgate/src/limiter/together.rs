@@ -6,9 +6,11 @@ use super::local::{Charges, charges};
 use crate::bucket::Bucket;
 use crate::decision::{Decision, Tier, TierList};
 use crate::rule::Met;
-#[cfg(feature = "redis")]
-use crate::rule::OnFailure;
 use crate::store::Charge;
+#[cfg(feature = "redis")]
+use crate::{request::Request, rule::OnFailure};
+#[cfg(feature = "redis")]
+use std::time::Duration;
 
 /// What was decided about several requests that pass together or not at all.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,6 +74,13 @@ impl<'a, 'm> Together<'a, 'm> {
             }
         }
         policies
+    }
+
+    /// The shortest deadline that one of the requests has of its own.
+    #[cfg(feature = "redis")]
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let requests = self.requests.iter().map(|(met, _)| met.request());
+        requests.filter_map(Request::own_deadline).min()
     }
 
     /// What was decided about all, as one decision for each.

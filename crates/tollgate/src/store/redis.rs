@@ -2,27 +2,34 @@
 //!
 //! One string per subject (a client, an address, everybody) holds the records of all its buckets. A script reads what a
 //! request needs, decides, and writes, in one atomic step: `single.lua` for one token bucket, `tokens.lua` for a few, `take.lua` for all
-//! else, each with its contract at its head. Requests that arrive while others are on their way gather and go together ([`flight`]).
+//! else, each with its contract at its head. Requests that arrive while others are on their way gather and share a call ([`batch`]).
 
+mod batch;
 mod cluster;
+mod config;
 mod connection;
+mod deadline;
+mod endpoint;
 mod error;
-mod flight;
 mod health;
 mod key;
 mod meter;
+mod monitor;
 mod parcel;
 mod script;
 mod single;
 mod tls;
 mod tokens;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
+pub use config::{RedisClock, RedisConfig};
 pub use error::RedisError;
 pub use health::ServerWarning;
 pub use meter::{Spread, StoreCalls};
@@ -30,13 +37,17 @@ pub use tls::{RedisIdentity, RedisTls};
 
 use super::{Charge, Outcome, Refund, Store, Taken};
 use crate::bucket::{Bucket, Part};
-use crate::clock::Clock;
+use crate::limit::Limit;
+pub(crate) use batch::LateReply;
+use batch::{Batcher, Missed};
 use cluster::{Cluster, SLOTS};
 use connection::Connection;
-use flight::{Destination, Flights};
+use deadline::LATE_REPLY;
+use endpoint::{Destination, Endpoint};
 pub(crate) use key::Address;
 use key::Namespace;
-use meter::Meter;
+use monitor::Monitor;
+pub(crate) use monitor::{CallFailure, CallObserver};
 use parcel::Parcel;
 use script::Scripts;
 use tls::Transport;
@@ -50,67 +61,6 @@ const MOST_LOOKED_FOR: usize = 10 * SLOTS as usize;
 /// So many buckets are forgotten in one call at the most, as others wait for it.
 const MOST_AT_ONCE: usize = 1_000;
 
-/// How a [`RedisStore`] is set up.
-#[derive(Clone, Debug)]
-pub struct RedisConfig {
-    /// What every key begins with; `tollgate` by default. Letters, digits, `-`, `_`, `.` and `:`.
-    pub prefix: String,
-    /// Whose time counts.
-    pub clock: RedisClock,
-    /// How long a check may take, 10 ms by default, an hour at the most. One that is still unsent then is never sent; one that was sent may
-    /// still be charged.
-    pub deadline: Duration,
-    /// How long connecting may take, 1 s by default, an hour at the most. Goes on while checks that are over their deadline stop waiting for it.
-    pub connect_timeout: Duration,
-    /// Whose certificates to believe, and which to show, at an address that asks for TLS (feature `tls`).
-    pub tls: RedisTls,
-}
-
-impl Default for RedisConfig {
-    fn default() -> Self {
-        Self {
-            prefix: "tollgate".to_owned(),
-            clock: RedisClock::Server,
-            deadline: Duration::from_millis(10),
-            connect_timeout: Duration::from_secs(1),
-            tls: RedisTls::default(),
-        }
-    }
-}
-
-/// Whose time counts. Whatever it is, time never goes back on a bucket.
-#[derive(Clone, Debug, Default)]
-pub enum RedisClock {
-    /// The server's.
-    #[default]
-    Server,
-    /// This process's, as long as it is not ahead of the server's, and behind it by no more than `tolerance`; else the
-    /// server's. What is charged by a clock that is behind drains as much earlier: over any time, as much may pass as the limit
-    /// allows in that time and `tolerance` together, and no more.
-    Caller {
-        /// Where this process's time comes from.
-        clock: Clock,
-        /// How far it may be behind; [`RedisClock::TOLERANCE`] where [`RedisClock::caller`] chose it.
-        tolerance: Duration,
-    },
-    /// This one, whatever the server's says: for tests and simulations.
-    Simulated(Clock),
-}
-
-impl RedisClock {
-    /// How far a caller's clock may be behind the server's, unless told otherwise: 100 ms.
-    pub const TOLERANCE: Duration = Duration::from_millis(100);
-
-    /// A caller's clock, usually [`Clock::system`], that may be behind the server's by [`RedisClock::TOLERANCE`].
-    #[must_use]
-    pub const fn caller(clock: Clock) -> Self {
-        Self::Caller {
-            clock,
-            tolerance: Self::TOLERANCE,
-        }
-    }
-}
-
 /// Keeps usage in Redis or Valkey.
 ///
 /// Needs a tokio runtime. Clones share their connections.
@@ -121,8 +71,14 @@ impl RedisClock {
 pub struct RedisStore {
     namespace: Arc<Namespace>,
     lines: Lines,
-    meter: Arc<Meter>,
+    deadline: Duration,
+    monitor: Arc<Monitor>,
+    /// What was probed last.
+    probe_key: Arc<Mutex<Option<ProbeKey>>>,
 }
+
+/// A key that no caller uses, and the slot it is in.
+type ProbeKey = (Option<u16>, String);
 
 /// A bucket that was found in the store.
 #[derive(Debug)]
@@ -136,20 +92,47 @@ pub(crate) struct Record {
 #[derive(Clone, Debug)]
 enum Lines {
     /// All to one server.
-    One(Arc<Flights>),
+    One(Arc<Batcher>),
     /// Each to its slot.
     Cluster(Arc<Slots>),
 }
 
-/// The flights to each slot, made as they are needed.
+/// A batcher for each slot, made when it is first needed.
 #[derive(Debug)]
 struct Slots {
-    flights: Box<[OnceLock<Arc<Flights>>]>,
+    batchers: Box<[OnceLock<Arc<Batcher>>]>,
     cluster: Arc<Cluster>,
     scripts: Arc<Scripts>,
     clock: RedisClock,
     deadline: Duration,
-    meter: Arc<Meter>,
+    connect_timeout: Duration,
+    monitor: Arc<Monitor>,
+}
+
+/// Replies that had not arrived when a request's deadline passed: for each, which of the request's charges it is for.
+pub(crate) type LateReplies = SmallVec<[(SmallVec<[usize; 4]>, LateReply); 1]>;
+
+/// Why a request was not decided by the store.
+#[derive(Debug)]
+pub(crate) struct Undecided {
+    pub(crate) error: RedisError,
+    /// Empty if no reply is outstanding.
+    pub(crate) late: LateReplies,
+}
+
+impl Undecided {
+    /// Whether the deadline passed first.
+    pub(crate) fn is_too_late(&self) -> bool {
+        let is_late = matches!(self.error, RedisError::TooLate | RedisError::NotSent);
+        is_late || !self.late.is_empty()
+    }
+}
+
+impl From<RedisError> for Undecided {
+    fn from(error: RedisError) -> Self {
+        let late = LateReplies::new();
+        Self { error, late }
+    }
 }
 
 impl RedisStore {
@@ -186,32 +169,98 @@ impl RedisStore {
             [config.deadline, config.connect_timeout].map(|time| time.min(LONGEST));
         let clock = config.clock;
         let scripts = Arc::new(scripts);
-        let meter = Arc::new(Meter::default());
+        let monitor = Arc::new(Monitor::default());
         let lines = match url.split_once("+cluster://") {
             Some(("redis" | "rediss", nodes)) => {
                 let transport = Transport::of(url, &config.tls)?;
                 Lines::Cluster(Arc::new(Slots {
-                    flights: (0..SLOTS).map(|_| OnceLock::new()).collect(),
+                    batchers: (0..SLOTS).map(|_| OnceLock::new()).collect(),
                     cluster: Arc::new(Cluster::new(nodes, transport, timeout)?),
                     scripts,
                     clock,
                     deadline,
-                    meter: Arc::clone(&meter),
+                    connect_timeout: timeout,
+                    monitor: Arc::clone(&monitor),
                 }))
             }
             _ => {
                 let connection = Connection::new(url, &config.tls, timeout)?;
-                let server = Destination::Server(Arc::new(connection));
-                let counted = Arc::clone(&meter);
-                let flights = Flights::new(server, scripts, clock, deadline, counted);
-                Lines::One(Arc::new(flights))
+                Lines::One(Arc::new(Batcher::new(Endpoint {
+                    destination: Destination::Server(Arc::new(connection)),
+                    scripts,
+                    clock,
+                    deadline,
+                    connect_timeout: timeout,
+                    monitor: Arc::clone(&monitor),
+                })))
             }
         };
         Ok(Self {
             namespace: Arc::new(Namespace::new(&config.prefix)?),
             lines,
-            meter,
+            deadline,
+            monitor,
+            probe_key: Arc::default(),
         })
+    }
+
+    /// How long a check waits unless it has a deadline of its own.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Notifies the observer of every call from now on, for as long as it exists.
+    pub(crate) fn observe(&self, observer: Weak<dyn CallObserver>) {
+        self.monitor.add(observer);
+    }
+
+    /// How often this process was stalled while a check waited, and for how long at most.
+    pub(crate) fn stalls(&self) -> (u64, Duration) {
+        let stalls = &self.monitor.stalls;
+        (stalls.count(), stalls.longest())
+    }
+
+    /// Tries what a check does, where a call failed: on the server, or in this slot of a cluster. A connection that turns out to be
+    /// broken is replaced once.
+    ///
+    /// # Errors
+    /// When the server does not answer as it should within the deadline.
+    pub(crate) async fn probe(&self, slot: Option<u16>) -> Result<(), RedisError> {
+        let limit = "1000/s burst 1000".parse();
+        let limit: Limit = limit.map_err(|_| RedisError::Garbage)?;
+        let key = self.unused_key(slot).ok_or(RedisError::NotSent)?;
+        let bucket = Bucket::of_key(key.as_bytes());
+        let charge = Charge {
+            bucket,
+            limit: &limit,
+            cost: 1,
+            shadow: false,
+        };
+        let address = self.namespace.address(&bucket);
+        let batcher = self.batcher_for(&address.key);
+        let parcel = Parcel::new(std::iter::once((&charge, address)), true)?;
+        match batcher.endpoint().probe(&parcel).await {
+            Err(RedisError::Unreachable(_)) => batcher.endpoint().probe(&parcel).await,
+            done => done,
+        }
+    }
+
+    /// A key that no caller uses, in this slot if there is one. To find one takes some milliseconds.
+    fn unused_key(&self, slot: Option<u16>) -> Option<String> {
+        let mut last = self.probe_key.lock();
+        if let Some((known, key)) = &*last
+            && *known == slot
+        {
+            return Some(key.clone());
+        }
+        let slot_of = |key: &String| {
+            let address = self.namespace.address(&Bucket::of_key(key.as_bytes()));
+            cluster::slot_of(&address.key)
+        };
+        let mut keys = (0..MOST_LOOKED_FOR).map(|n| format!("tollgate probes this {n}"));
+        let found = keys.find(|key| slot.is_none_or(|slot| slot_of(key) == slot));
+        *last = found.clone().map(|key| (slot, key));
+        found
     }
 
     /// The key under which a bucket lies: for people who look into Redis by hand.
@@ -225,7 +274,7 @@ impl RedisStore {
     /// What calls to the server cost so far.
     #[must_use]
     pub fn calls(&self) -> StoreCalls {
-        self.meter.calls()
+        self.monitor.meter.calls()
     }
 
     /// Looks at the server (in a cluster: at each node that has slots) for what would break promises. For the start: log what comes
@@ -234,12 +283,12 @@ impl RedisStore {
     /// # Errors
     /// When it cannot be reached.
     pub async fn examine(&self) -> Result<Vec<ServerWarning>, RedisError> {
-        let flights = match &self.lines {
-            Lines::One(flights) => Arc::clone(flights),
-            Lines::Cluster(slots) => slots.flights(0),
+        let batcher = match &self.lines {
+            Lines::One(batcher) => Arc::clone(batcher),
+            Lines::Cluster(slots) => slots.batcher(0),
         };
         let mut warnings = Vec::new();
-        let infos = match flights.infos().await {
+        let infos = match batcher.endpoint().infos().await {
             Ok(infos) => infos,
             Err(error) => vec![Err(error)],
         };
@@ -257,7 +306,8 @@ impl RedisStore {
                 // What else stands in the way of it says nothing of what is allowed.
                 let tried = self.try_to_take(bucket).await;
                 warnings.extend(tried.err().and_then(|error| forbidden(error).ok()));
-                if let Err(error) = self.flights_to(&address.key).reset(&[address]).await {
+                let batcher = self.batcher_for(&address.key);
+                if let Err(error) = batcher.endpoint().reset(&[address]).await {
                     warnings.push(forbidden(error)?);
                 }
             }
@@ -282,7 +332,8 @@ impl RedisStore {
             cost: 1,
             shadow: false,
         };
-        self.visit(&[charge], true).await.map(drop)
+        let taken = self.take_within(&[charge], true, self.deadline).await;
+        taken.map(drop).map_err(|undecided| undecided.error)
     }
 
     /// A key that nobody has, on the server, or one on each node of a cluster that has slots: to see whether scripts may run there, and do what they
@@ -303,23 +354,39 @@ impl RedisStore {
         }
     }
 
-    async fn visit(&self, charges: &[Charge<'_>], charging: bool) -> Result<Taken, RedisError> {
+    /// Takes from all buckets or from none, or looks at them, and waits for the reply for this long.
+    pub(crate) async fn take_within(
+        &self,
+        charges: &[Charge<'_>],
+        charging: bool,
+        budget: Duration,
+    ) -> Result<Taken, Undecided> {
         let addresses = charges.iter().map(|c| self.namespace.address(&c.bucket));
-        (self.visit_at(charges, addresses.collect(), charging)).await
+        (self.take_at(charges, addresses.collect(), charging, budget)).await
     }
 
-    async fn visit_at(
+    async fn take_at(
         &self,
         charges: &[Charge<'_>],
         addresses: Vec<Address>,
         charging: bool,
-    ) -> Result<Taken, RedisError> {
+        budget: Duration,
+    ) -> Result<Taken, Undecided> {
         match &self.lines {
-            Lines::One(flights) => {
+            Lines::One(batcher) => {
                 let parcel = Parcel::new(charges.iter().zip(addresses), charging)?;
-                Flights::send(Arc::clone(flights), parcel).await
+                let taken = Arc::clone(batcher).send(parcel, budget).await;
+                taken.map_err(|missed| match missed {
+                    Missed::Failed(error) => error.into(),
+                    Missed::Late(reply, error) => Undecided {
+                        error,
+                        late: smallvec::smallvec![((0..charges.len()).collect(), reply)],
+                    },
+                })
             }
-            Lines::Cluster(slots) => self.visit_slots(slots, charges, addresses, charging).await,
+            Lines::Cluster(slots) => {
+                (self.take_in_slots(slots, charges, addresses, charging, budget)).await
+            }
         }
     }
 
@@ -329,7 +396,9 @@ impl RedisStore {
         charges: &[Charge<'_>],
         addresses: Vec<Address>,
     ) -> Result<Taken, RedisError> {
-        self.visit_at(charges, addresses, false).await
+        let budget = self.deadline.max(LATE_REPLY);
+        let taken = self.take_at(charges, addresses, false, budget).await;
+        taken.map_err(|undecided| undecided.error)
     }
 
     /// Whether what denies a request may be given back in the next moment: another request took it that another slot denied.
@@ -348,7 +417,8 @@ impl RedisStore {
         subject: Option<Part<'_>>,
     ) -> Result<Vec<Record>, RedisError> {
         let key = self.namespace.subject(subject.as_ref());
-        let records = self.flights_to(&key).records(key.clone()).await?;
+        let batcher = self.batcher_for(&key);
+        let records = batcher.endpoint().records(key.clone()).await?;
         let record = |(id, until_us)| Record {
             address: Address {
                 key: key.clone(),
@@ -363,47 +433,48 @@ impl RedisStore {
     pub(crate) async fn forget(&self, mut addresses: Vec<Address>) -> Result<(), RedisError> {
         addresses.sort_by(|one, other| one.key.cmp(&other.key));
         for under_one_key in addresses.chunk_by(|one, other| one.key == other.key) {
-            let flights = self.flights_to(&under_one_key[0].key);
+            let batcher = self.batcher_for(&under_one_key[0].key);
             for some in under_one_key.chunks(MOST_AT_ONCE) {
-                flights.reset(some).await?;
+                batcher.endpoint().reset(some).await?;
             }
         }
         Ok(())
     }
 
     /// Each slot by itself, all at once; if one denies or fails, the others give back what they took.
-    async fn visit_slots(
+    async fn take_in_slots(
         &self,
         slots: &Slots,
         charges: &[Charge<'_>],
         addresses: Vec<Address>,
         charging: bool,
-    ) -> Result<Taken, RedisError> {
+        budget: Duration,
+    ) -> Result<Taken, Undecided> {
         // What can never pass need not be taken and given back: others would be denied meanwhile.
         let could_fit =
             |charge: &Charge<'_>| charge.shadow || charge.cost <= charge.limit.capacity();
         let charging = charging && charges.iter().all(could_fit);
         // Which charges go to which slot.
-        let mut groups: Vec<(u16, Vec<usize>)> = Vec::new();
+        let mut groups: Vec<(u16, SmallVec<[usize; 4]>)> = Vec::new();
         for (i, address) in addresses.iter().enumerate() {
             let slot = cluster::slot_of(&address.key);
             match groups.iter_mut().find(|(known, _)| *known == slot) {
                 Some((_, members)) => members.push(i),
-                None => groups.push((slot, vec![i])),
+                None => groups.push((slot, smallvec::smallvec![i])),
             }
         }
         if groups.is_empty() {
-            groups.push((0, Vec::new()));
+            groups.push((0, SmallVec::new()));
         }
         let mut addresses: Vec<Option<Address>> = addresses.into_iter().map(Some).collect();
-        let deadline = Instant::now() + slots.deadline;
+        let deadline = Instant::now() + budget;
         let mut calls = JoinSet::new();
         for (nth, (slot, members)) in groups.iter().enumerate() {
             let addressed: Vec<_> = (members.iter())
                 .filter_map(|i| Some((&charges[*i], addresses[*i].take()?)))
                 .collect();
             let parcel = Parcel::new(addressed.into_iter(), charging)?;
-            let call = Flights::send(slots.flights(*slot), parcel);
+            let call = slots.batcher(*slot).send(parcel, budget);
             calls.spawn(async move { (nth, call.await) });
         }
         let mut all = Taken {
@@ -411,7 +482,7 @@ impl RedisStore {
             at_us: 0,
             outcomes: smallvec::smallvec![Outcome::NONE; charges.len()],
         };
-        let mut failure = None;
+        let (mut failure, mut late) = (None, LateReplies::new());
         while let Some(done) = calls.join_next().await {
             let lost = |_| RedisError::Unreachable("the call was lost".into());
             let (nth, answer) = done.map_err(lost)?;
@@ -423,7 +494,11 @@ impl RedisStore {
                         all.outcomes[*i] = outcome;
                     }
                 }
-                Err(error) => failure = Some(error),
+                Err(Missed::Failed(error)) => failure = Some(error),
+                Err(Missed::Late(reply, error)) => {
+                    late.push((groups[nth].1.clone(), reply));
+                    failure = Some(error);
+                }
             }
         }
         if groups.len() > 1 && (failure.is_some() || !all.admitted) {
@@ -431,7 +506,10 @@ impl RedisStore {
             // Nobody waits for that longer than for an answer; it goes on without.
             let _ = timeout_at(deadline, given_back).await;
         }
-        failure.map_or(Ok(all), Err)
+        match failure {
+            None => Ok(all),
+            Some(error) => Err(Undecided { error, late }),
+        }
     }
 
     /// What some slots took of a request that does not pass, all at once, and also if whoever asked has gone.
@@ -440,10 +518,10 @@ impl RedisStore {
         for (charge, outcome) in charges.iter().zip(&mut taken.outcomes) {
             if outcome.charged {
                 let address = self.namespace.address(&charge.bucket);
-                let flights = self.flights_to(&address.key);
                 let (limit, cost, at_us) = (*charge.limit, charge.cost, outcome.at_us);
+                let store = self.clone();
                 // If this fails too, the request was charged and denied: never the other way round.
-                refunds.spawn(async move { flights.refund(address, &limit, cost, at_us).await });
+                refunds.spawn(async move { store.refund_at(address, &limit, cost, at_us).await });
                 outcome.charged = false;
                 outcome.remaining += charge.cost;
             }
@@ -451,22 +529,32 @@ impl RedisStore {
         tokio::spawn(async move { while refunds.join_next().await.is_some() {} })
     }
 
-    async fn refund_one(&self, refund: &Refund<'_>) -> Result<(), RedisError> {
-        let address = self.namespace.address(&refund.bucket);
-        let flights = self.flights_to(&address.key);
-        (flights.refund(address, refund.limit, refund.cost, refund.charged_at_us)).await
+    /// Gives back what was taken from the bucket at this address.
+    pub(crate) async fn refund_at(
+        &self,
+        address: Address,
+        limit: &Limit,
+        cost: u64,
+        charged_at_us: u64,
+    ) -> Result<(), RedisError> {
+        let batcher = self.batcher_for(&address.key);
+        (batcher
+            .endpoint()
+            .refund(address, limit, cost, charged_at_us))
+        .await
     }
 
     /// Says that an instance lives for so long from now on, or has gone if that is nothing. Answers how many live.
     pub(crate) async fn heartbeat(&self, id: u64, life: Duration) -> Result<u32, RedisError> {
         let key = self.namespace.instances();
-        self.flights_to(&key).heartbeat(key, id, life).await
+        let batcher = self.batcher_for(&key);
+        batcher.endpoint().heartbeat(key, id, life).await
     }
 
-    fn flights_to(&self, key: &str) -> Arc<Flights> {
+    fn batcher_for(&self, key: &str) -> Arc<Batcher> {
         match &self.lines {
-            Lines::One(flights) => Arc::clone(flights),
-            Lines::Cluster(slots) => slots.flights(cluster::slot_of(key)),
+            Lines::One(batcher) => Arc::clone(batcher),
+            Lines::Cluster(slots) => slots.batcher(cluster::slot_of(key)),
         }
     }
 }
@@ -494,17 +582,18 @@ fn forbidden(error: RedisError) -> Result<ServerWarning, RedisError> {
 }
 
 impl Slots {
-    fn flights(&self, slot: u16) -> Arc<Flights> {
+    fn batcher(&self, slot: u16) -> Arc<Batcher> {
         let make = || {
-            Arc::new(Flights::new(
-                Destination::Slot(Arc::clone(&self.cluster), slot),
-                Arc::clone(&self.scripts),
-                self.clock.clone(),
-                self.deadline,
-                Arc::clone(&self.meter),
-            ))
+            Arc::new(Batcher::new(Endpoint {
+                destination: Destination::Slot(Arc::clone(&self.cluster), slot),
+                scripts: Arc::clone(&self.scripts),
+                clock: self.clock.clone(),
+                deadline: self.deadline,
+                connect_timeout: self.connect_timeout,
+                monitor: Arc::clone(&self.monitor),
+            }))
         };
-        Arc::clone(self.flights[usize::from(slot)].get_or_init(make))
+        Arc::clone(self.batchers[usize::from(slot)].get_or_init(make))
     }
 }
 
@@ -512,16 +601,25 @@ impl Store for RedisStore {
     type Error = RedisError;
 
     async fn take(&self, charges: &[Charge<'_>]) -> Result<Taken, RedisError> {
-        self.visit(charges, true).await
+        let taken = self.take_within(charges, true, self.deadline).await;
+        taken.map_err(|undecided| undecided.error)
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Taken, RedisError> {
-        self.visit(charges, false).await
+        let taken = self.take_within(charges, false, self.deadline).await;
+        taken.map_err(|undecided| undecided.error)
     }
 
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), RedisError> {
         for refund in refunds {
-            self.refund_one(refund).await?;
+            let address = self.namespace.address(&refund.bucket);
+            let Refund {
+                limit,
+                cost,
+                charged_at_us,
+                ..
+            } = *refund;
+            self.refund_at(address, limit, cost, charged_at_us).await?;
         }
         Ok(())
     }

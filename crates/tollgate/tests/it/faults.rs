@@ -3,6 +3,7 @@
 //! Each test drives one key from many callers through a fault of a real server, and gives what was admitted to the referee: where
 //! several limiters share the server, what all of them admitted.
 
+mod pauses;
 mod recovery;
 mod scene;
 
@@ -466,6 +467,18 @@ fn connecting_may_take_longer_than_the_deadline() {
     while let Err(error) = runtime.block_on(store.peek(&[])) {
         assert!(Instant::now() < patience, "{error}");
     }
+}
+
+/// A server that takes connections and never says a word on them: no call is ever made, and the breaker opens all the same.
+#[test]
+fn a_connection_that_is_never_ready() {
+    let mut server = Server::start();
+    server.signal("-STOP");
+    let mut scene = Scene::before(&server, SEVERAL);
+    scene.goes_on_until_the_breakers_open(|| {});
+    scene.admitted_no_more_than(STORE_AND_LOCAL);
+    scene.nobody_waited();
+    server.kill();
 }
 
 /// What a refund does to a log of many entries is done before the checks that wait behind it are too late.

@@ -227,10 +227,11 @@ fn in_memory_nothing_comes_to_be() {
 #[cfg(feature = "redis")]
 pub(crate) mod over_redis {
     use tollgate::store::{RedisConfig, RedisStore, RedisTls};
-    use tollgate::{Clock, SharedConfig, Source};
+    use tollgate::{Clock, Source};
 
     use super::*;
     use crate::server::{Clustered, OwnRedis, Server, store_at};
+    use crate::support::one_instance;
 
     pub(crate) struct InRedis {
         pub(crate) redis: OwnRedis,
@@ -258,7 +259,7 @@ pub(crate) mod over_redis {
     }
 
     pub(crate) fn over(store: RedisStore, rules: Vec<Rule>) -> Limiter {
-        let limiter = Limiter::over(store, SharedConfig::default());
+        let limiter = Limiter::over(store, one_instance());
         limiter.with_rules(rules).unwrap()
     }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tollgate::store::{RedisClock, RedisConfig, RedisStore};
-use tollgate::{Clock, Limiter, ManualClock, SharedConfig, Source};
+use tollgate::{Clock, Limiter, ManualClock, Source};
 use tollgate_referee::{Bound, Log};
 
 use crate::server::Server;
-use crate::support::limit;
+use crate::support::{limit, one_instance};
 
 const PROCESSES: usize = 4;
 const CALLERS: usize = 64;
@@ -57,7 +57,7 @@ fn be_one_of_several(
         ..RedisConfig::default()
     };
     let store = RedisStore::open(server, config).unwrap();
-    let limiter = Arc::new(Limiter::over(store, SharedConfig::default()));
+    let limiter = Arc::new(Limiter::over(store, one_instance()));
     let limit = limit(text);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

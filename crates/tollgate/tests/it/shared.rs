@@ -8,7 +8,7 @@ use tollgate::{
 };
 
 use crate::server::{Clustered, Server};
-use crate::support::{limit, run};
+use crate::support::{limit, one_instance, run};
 
 fn patient() -> RedisConfig {
     RedisConfig {
@@ -21,7 +21,7 @@ fn over(server: &Server, remembered_denials: usize) -> Limiter {
     let store = RedisStore::open(&server.url(), patient()).unwrap();
     let config = SharedConfig {
         remembered_denials,
-        ..SharedConfig::default()
+        ..one_instance()
     };
     Limiter::over(store, config)
 }
@@ -116,9 +116,9 @@ fn in_a_cluster_what_is_taken_in_passing_denies_in_passing() {
             Rule::new("everyone", limit("10 per 1d fixed_window")).unwrap(),
         ]
     };
-    let limiter = Limiter::over(store(), SharedConfig::default());
+    let limiter = Limiter::over(store(), one_instance());
     let limiter = limiter.with_rules(rules()).unwrap();
-    let elsewhere = Limiter::over(store(), SharedConfig::default());
+    let elsewhere = Limiter::over(store(), one_instance());
     let elsewhere = elsewhere.with_rules(rules()).unwrap();
     let (one, other) = (
         Request::new().client("one").cost(10),
@@ -144,7 +144,7 @@ fn in_a_cluster_what_is_taken_in_passing_denies_in_passing() {
 fn in_a_cluster_what_never_fits_stands_in_nobodys_way() {
     let clustered = Clustered::start();
     let store = RedisStore::open(&clustered.url(), patient()).unwrap();
-    let limiter = Limiter::over(store, SharedConfig::default());
+    let limiter = Limiter::over(store, one_instance());
     let limiter = limiter.with_rules([
         Rule::new("client", limit("1/h burst 10"))
             .unwrap()

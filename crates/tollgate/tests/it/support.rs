@@ -86,3 +86,12 @@ pub(crate) fn one_of_each() -> [Limit; 5] {
 pub(crate) fn redis(clock: &ManualClock) -> crate::server::OwnRedis {
     crate::server::OwnRedis::start(Clock::from(clock))
 }
+
+/// For a limiter whose share without the store is known: it is the only instance.
+#[cfg(feature = "redis")]
+pub(crate) fn one_instance() -> tollgate::SharedConfig {
+    tollgate::SharedConfig {
+        instances: tollgate::Instances::Fixed(1),
+        ..tollgate::SharedConfig::default()
+    }
+}

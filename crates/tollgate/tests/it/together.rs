@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use tollgate::store::{RedisClock, RedisConfig, RedisStore};
-use tollgate::{
-    Clock, Decision, Dimension, Limiter, OnFailure, Request, Rule, RuleSet, SharedConfig, Source,
-};
+use tollgate::{Clock, Decision, Dimension, Limiter, OnFailure, Request, Rule, RuleSet, Source};
 
 use crate::server::Server;
-use crate::support::{clock, config, limit, run};
+use crate::support::{clock, config, limit, one_instance, run};
 
 /// The same with each kind of limiter, while time stands still: what has drained in between would be nobody's to give back.
 fn with_each(test: impl Fn(&Limiter)) {
@@ -25,7 +23,7 @@ fn over(server: &Server, clock: RedisClock) -> Limiter {
         ..RedisConfig::default()
     };
     let store = RedisStore::open(&server.url(), config).unwrap();
-    Limiter::over(store, SharedConfig::default())
+    Limiter::over(store, one_instance())
 }
 
 fn rules() -> RuleSet {
@@ -146,7 +144,7 @@ fn without_the_store_each_rule_does_as_it_was_told() {
     ])
     .unwrap();
     let store = RedisStore::open("unix:///nowhere", RedisConfig::default()).unwrap();
-    let limiter = Limiter::over(store, SharedConfig::default());
+    let limiter = Limiter::over(store, one_instance());
     let only = |id: &'static str| move |rule: &Rule| rule.id().as_str() == id;
     let (a, ip) = (
         Request::new().client("a"),

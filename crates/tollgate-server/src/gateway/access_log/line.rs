@@ -78,6 +78,9 @@ pub(super) struct Line<'a> {
     denied_by: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<u64>,
+    /// Where the decision came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tunnel: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,6 +107,7 @@ impl<'a> Line<'a> {
             upstream_seconds: told.upstream.map(|took| took.as_secs_f64()),
             denied_by,
             remaining: told.decided.and_then(Decision::remaining),
+            source: told.decided.map(|decision| decision.source().as_str()),
             tunnel: told.tunnel.map(TunnelEnd::name),
             refused: None,
             broken_off: !told.is_whole,
@@ -126,6 +130,7 @@ impl<'a> Line<'a> {
             upstream_seconds: None,
             denied_by: None,
             remaining: None,
+            source: None,
             tunnel: None,
             refused: Some(head.name()),
             broken_off: false,
@@ -157,6 +162,9 @@ impl<'a> Line<'a> {
         }
         if let Some(remaining) = self.remaining {
             let _ = write!(text, " remaining={remaining}");
+        }
+        if let Some(source) = self.source {
+            let _ = write!(text, " source={source}");
         }
         if let Some(end) = self.tunnel {
             let _ = write!(text, " tunnel={end}");

@@ -10,6 +10,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use crate::patience::Patience;
+
 /// How much, and when last.
 #[derive(Debug)]
 pub(super) struct Traffic {
@@ -44,13 +46,15 @@ impl Traffic {
         let Some(patience) = patience else {
             return std::future::pending().await;
         };
+        let mut quiet = Patience::default();
         loop {
-            let last = self.began + Duration::from_millis(self.last.load(Relaxed));
-            let end = last + patience;
-            if end <= Instant::now() {
+            let last = self.last.load(Relaxed);
+            let since = self.began + Duration::from_millis(last);
+            quiet.begin(since, Some(patience));
+            quiet.over().await;
+            if self.last.load(Relaxed) == last {
                 return;
             }
-            tokio::time::sleep_until(end).await;
         }
     }
 }

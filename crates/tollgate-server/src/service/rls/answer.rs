@@ -15,7 +15,7 @@ use super::generated::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
 use super::generated::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::service::answer::{field, source};
+use crate::service::answer::field;
 use crate::service::metrics::Outcome;
 
 /// Why a call may not go. What would have to wait may not either.
@@ -157,7 +157,7 @@ fn metadata(decision: &Decision, denial: Option<&Denial<'_>>) -> Struct {
         ),
         (
             "source",
-            Kind::StringValue(source(decision.source()).to_owned()),
+            Kind::StringValue(decision.source().as_str().to_owned()),
         ),
         (
             "generation",

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::connection::{Connection, Login, SlotRange, parse_cluster};
+use super::deadline::Times;
 use super::error::RedisError;
 use super::script::Script;
 use super::tls::Transport;
@@ -66,8 +67,9 @@ impl Cluster {
         keys: &[impl AsRef<str>],
         args: &[&[u8]],
         patient: bool,
-        until: Instant,
+        times: Times,
     ) -> Result<T, RedisError> {
+        let until = times.send_by;
         let (mut node, mut asking) = (self.owner(slot, until).await?, false);
         let mut walks = 0;
         loop {
@@ -77,7 +79,7 @@ impl Cluster {
                 tokio::time::sleep(MOVING).await;
             }
             let connection = self.connection(&node)?;
-            let error = match connection.call(script, keys, args, asking, until).await {
+            let error = match connection.call(script, keys, args, asking, times).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -105,14 +107,20 @@ impl Cluster {
         }
     }
 
-    /// Waits until there is a connection to the node that has the slot, or it is known why there is none, or the time is over.
-    pub(super) async fn ready(&self, slot: u16, until: Instant) {
-        if let Ok(owner) = self.owner(slot, until).await
-            && let Ok(connection) = self.connection(&owner)
-            && !connection.ready(until).await
-        {
+    /// Waits for a connection to the node that has the slot, until there is one, it is known why there is none, or the time is over.
+    /// Returns whether there is one.
+    pub(super) async fn ready(&self, slot: u16, until: Instant) -> bool {
+        let Ok(owner) = self.owner(slot, until).await else {
+            return false;
+        };
+        let Ok(connection) = self.connection(&owner) else {
+            return false;
+        };
+        let is_ready = connection.ready(until).await;
+        if !is_ready {
             self.doubt(&owner);
         }
+        is_ready
     }
 
     /// Another one may be in a node's place: who has its slots is asked next time. The others' are where they were.

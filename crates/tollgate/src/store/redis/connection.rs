@@ -14,6 +14,7 @@ use redis::{
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
+use super::deadline::Times;
 use super::error::RedisError;
 use super::script::{Line, Script};
 use super::tls::{RedisTls, Transport};
@@ -83,18 +84,18 @@ impl Connection {
         }
     }
 
-    /// Calls a script, and gives up the connection if it is of no more use: broken, or out of step. An answer that did not come
-    /// in time may come later, and would be taken for that of another request.
+    /// Calls a script. Gives up the connection if it is of no more use: broken, or without a reply for too long.
     pub(super) async fn call<T: FromRedisValue>(
         self: &Arc<Self>,
         script: &Script,
         keys: &[impl AsRef<str>],
         args: &[&[u8]],
         asking: bool,
-        until: Instant,
+        times: Times,
     ) -> Result<T, RedisError> {
-        let call = async |line: &mut Line| script.call(line, keys, args, asking).await;
-        self.run(call, until).await
+        let send_by = times.send_by;
+        let call = async |line: &mut Line| script.call(line, keys, args, asking, send_by).await;
+        self.run(call, times).await
     }
 
     /// Which slots lie where.
@@ -107,7 +108,7 @@ impl Connection {
             let asked = command.arg("SLOTS").query_async(&mut line.connection);
             Ok(asked.await?)
         };
-        let answer: redis::Value = self.run(ask, until).await?;
+        let answer: redis::Value = self.run(ask, Times::until(until)).await?;
         read_slots(&answer).ok_or(RedisError::Garbage)
     }
 
@@ -116,7 +117,7 @@ impl Connection {
         let ask = async |line: &mut Line| {
             Ok(redis::cmd("INFO").query_async(&mut line.connection).await?)
         };
-        self.run(ask, until).await
+        self.run(ask, Times::until(until)).await
     }
 
     /// Waits until there is a connection, or it is known why there is none, or the time is over. Says whether there is one.
@@ -133,16 +134,16 @@ impl Connection {
     async fn run<T>(
         self: &Arc<Self>,
         call: impl AsyncFnOnce(&mut Line) -> Result<T, RedisError>,
-        until: Instant,
+        times: Times,
     ) -> Result<T, RedisError> {
-        let (mut line, generation) = match timeout_at(until, self.get()).await {
+        let (mut line, generation) = match timeout_at(times.send_by, self.get()).await {
             Ok(line) => line?,
             // Rather why there is no connection than that there is none yet.
             Err(_) => {
                 return Err(self.failure().unwrap_or(RedisError::TooLate));
             }
         };
-        let answer = timeout_at(until, call(&mut line)).await;
+        let answer = timeout_at(times.reply_by, call(&mut line)).await;
         let answer = answer.unwrap_or(Err(RedisError::TooLate));
         if let Err(error) = &answer
             && error.spoils_connection()

@@ -13,6 +13,8 @@ pub enum RedisError {
     Unreachable(Arc<str>),
     /// It took longer than the deadline.
     TooLate,
+    /// The deadline had passed before it could be sent.
+    NotSent,
     /// The server answered with an error: the code it begins with, and the text.
     Refused {
         /// `READONLY`, `OOM`, `LOADING`, …
@@ -32,6 +34,7 @@ impl fmt::Display for RedisError {
             Self::Config(what) => write!(f, "redis: {what}"),
             Self::Unreachable(why) => write!(f, "redis cannot be reached: {why}"),
             Self::TooLate => f.write_str("redis did not answer in time"),
+            Self::NotSent => f.write_str("the deadline passed before redis could be asked"),
             Self::Refused { code, text } => write!(f, "redis refused: {code} {text}"),
             Self::Garbage => f.write_str("redis answered something that is no answer"),
             Self::TooMany => f.write_str("a request meets more than 255 buckets"),
@@ -88,7 +91,7 @@ impl RedisError {
         match self {
             Self::Unreachable(_) | Self::TooLate | Self::Garbage => true,
             Self::Refused { code, .. } => matches!(&**code, "READONLY" | "LOADING" | "MASTERDOWN"),
-            Self::Config(_) | Self::TooMany => false,
+            Self::Config(_) | Self::TooMany | Self::NotSent => false,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, FromRedisValue, ServerErrorKind};
+use tokio::time::Instant;
 
 use super::error::RedisError;
 
@@ -136,14 +137,16 @@ impl Script {
     }
 
     /// Calls it. A server that does not know it (any more) learns it in the same call, and so do we if it reads no flags. `asking` is
-    /// for a node to which the slot is on its way.
+    /// for a node to which the slot is on its way. Nothing is sent after `send_by`, when its checks have given up.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
         line: &mut Line,
         keys: &[impl AsRef<str>],
         args: &[&[u8]],
         asking: bool,
+        send_by: Instant,
     ) -> Result<T, RedisError> {
+        let is_too_late = || Instant::now() > send_by;
         let text = match line.reads_no_flags.load(Ordering::Relaxed) {
             true => &self.plain,
             false => &self.flagged,
@@ -154,6 +157,9 @@ impl Script {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
             answer => return Ok(answer?),
         }
+        if is_too_late() {
+            return Err(RedisError::NotSent);
+        }
         let by_code = command("EVAL", &text.code, keys, args);
         match send(by_code, connection, asking).await {
             Err(error) if stumbled_over_flags(&error) => {}
@@ -161,6 +167,9 @@ impl Script {
         }
         // Nothing of it has run.
         line.reads_no_flags.store(true, Ordering::Relaxed);
+        if is_too_late() {
+            return Err(RedisError::NotSent);
+        }
         let by_code = command("EVAL", &self.plain.code, keys, args);
         Ok(send(by_code, connection, asking).await?)
     }

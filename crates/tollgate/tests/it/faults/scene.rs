@@ -7,9 +7,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
 use tollgate::store::{RedisConfig, RedisStore};
-use tollgate::{
-    BreakerConfig, Decision, Instances, Limit, Limiter, Rule, SharedConfig, SharedStats, Source,
-};
+use tollgate::{Decision, Instances, Limit, Limiter, Rule, SharedConfig, SharedStats, Source};
 use tollgate_referee::{Bound, Log};
 
 use crate::panics::Witness;
@@ -39,15 +37,12 @@ pub(super) struct Setup {
     /// How many there are, and each is told that.
     pub(super) instances: usize,
     pub(super) deadline: Duration,
-    /// How long a breaker stays open before it asks again.
-    pub(super) open_for: Duration,
 }
 
 /// One limiter, with a deadline long enough for a busy machine and short enough for many in a test.
 pub(super) const ONE: Setup = Setup {
     instances: 1,
     deadline: Duration::from_millis(150),
-    open_for: Duration::from_millis(300),
 };
 /// Several, judged together.
 pub(super) const SEVERAL: Setup = Setup {
@@ -150,10 +145,6 @@ impl Scene {
             let store = RedisStore::open(url, config).unwrap();
             let config = SharedConfig {
                 instances: Instances::Fixed(u32::try_from(setup.instances).unwrap()),
-                breaker: BreakerConfig {
-                    open_for: setup.open_for,
-                    ..BreakerConfig::default()
-                },
                 ..SharedConfig::default()
             };
             Arc::new(Limiter::over(store, config))
@@ -189,6 +180,11 @@ impl Scene {
     /// Many callers go on and on for a while.
     pub(super) fn go_on_for(&mut self, time: Duration) -> &[Seen] {
         self.go_on_during(|| std::thread::sleep(time)).0
+    }
+
+    /// Many callers go on and on while this happens.
+    pub(super) fn goes_on_during(&mut self, happens: impl FnOnce()) {
+        self.go_on_during(happens);
     }
 
     /// Many callers go on and on while something happens.
@@ -254,7 +250,7 @@ impl Scene {
 
     /// Goes on until the store decides again, for every limiter.
     pub(super) fn go_on_until_the_store_is_back(&mut self) {
-        let patience = Instant::now() + self.setup.open_for + Duration::from_secs(20);
+        let patience = Instant::now() + Duration::from_secs(20);
         let instances = self.limiters.len();
         loop {
             let seen = self.go_on_for(Duration::from_millis(200));
@@ -279,10 +275,34 @@ impl Scene {
     }
 
     pub(super) fn kept_within(&self, bound: Bound) {
-        let admitted = self.seen.iter().filter(|seen| seen.allowed);
-        let log = Log::new(admitted.map(|seen| (seen.at_us, 1)));
-        let excess = log.excess(bound);
+        let excess = self.log().excess(bound);
         assert_eq!(excess.tokens, 0, "{excess} beyond {bound:?}");
+    }
+
+    /// How much all limiters together admitted beyond this burst and rate, in the worst interval.
+    pub(super) fn excess(&self, (burst, count): (u64, u64)) -> u64 {
+        let bound = Bound::Bucket {
+            burst,
+            count,
+            period_us: 1_000_000,
+        };
+        self.log().excess(bound).tokens
+    }
+
+    fn log(&self) -> Log {
+        let admitted = self.seen.iter().filter(|seen| seen.allowed);
+        Log::new(admitted.map(|seen| (seen.at_us, 1)))
+    }
+
+    /// How many were admitted without the store.
+    pub(super) fn admitted_locally(&self) -> u64 {
+        let locally = |seen: &&Seen| seen.allowed && !seen.is_by_store();
+        self.seen.iter().filter(locally).count() as u64
+    }
+
+    /// How often the breakers of all limiters opened.
+    pub(super) fn openings(&self) -> u64 {
+        opened(&self.limiters).into_iter().sum()
     }
 
     /// Nobody waited much longer than the deadline.
@@ -297,7 +317,7 @@ impl Scene {
             took.len(),
         );
         assert!(most < ONE.deadline + Duration::from_secs(2), "{most:?}");
-        if std::env::var_os(IS_ALONE).is_some() {
+        if is_alone() {
             assert!(
                 p999 <= deadline + BEYOND_THE_DEADLINE,
                 "p99.9 is {p999:?}, longer than promised"
@@ -323,12 +343,11 @@ impl Scene {
     pub(super) fn stats(&self) -> SharedStats {
         self.limiters[0].shared_stats().unwrap()
     }
+}
 
-    /// How many calls the first of the limiters made to its store.
-    pub(super) fn calls(&self) -> u64 {
-        let calls = self.limiters[0].store_calls().unwrap();
-        calls.sizes.counts.iter().sum()
-    }
+/// Whether no other test runs beside this one.
+pub(super) fn is_alone() -> bool {
+    std::env::var_os(IS_ALONE).is_some()
 }
 
 /// How often the breaker of each has opened.

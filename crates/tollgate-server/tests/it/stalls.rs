@@ -1,0 +1,255 @@
+//! The program is stopped for a while, as in a frozen container: what arrived meanwhile is not late, and no other server has failed.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::serving::{PATIENCE, Serving, until};
+
+/// What the configurations below allow others to take.
+const ALLOWED: &str = "1s";
+
+/// Longer than that.
+const STALL: Duration = Duration::from_millis(1_500);
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+fn serving(front: &str, upstream: &str, server: SocketAddr) -> Serving {
+    Serving::by(&format!(
+        "
+gateway:
+  listen: 127.0.0.1:0
+  {front}
+  upstreams: [{{ path: /, to: [\"http://{server}\"], {upstream} }}]
+admin: {{ listen: 127.0.0.1:0 }}
+log: {{ format: json }}
+rules: []
+"
+    ))
+}
+
+/// The state of a process, such as `T` for one that is stopped.
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, after_name) = stat.rsplit_once(") ")?;
+    after_name.chars().next()
+}
+
+fn stop(serving: &Serving) {
+    serving.signal("STOP");
+    let look = || state(serving.pid());
+    until("the program to be stopped", look, |state| {
+        *state == Some('T')
+    });
+}
+
+/// Stops the program for longer than it gives others, and has something happen meanwhile.
+fn stall(serving: &Serving, meanwhile: impl FnOnce()) {
+    stop(serving);
+    meanwhile();
+    std::thread::sleep(STALL);
+    serving.signal("CONT");
+}
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+fn connect(serving: &Serving) -> TcpStream {
+    let stream = TcpStream::connect(serving.address("gateway")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Reads until these words have come, or the end.
+fn read_to(stream: &mut TcpStream, words: &str) -> String {
+    let mut text = String::new();
+    let mut part = [0; 1_024];
+    while !text.contains(words) {
+        match stream.read(&mut part) {
+            Ok(0) | Err(_) => break,
+            Ok(length) => text.push_str(&String::from_utf8_lossy(&part[..length])),
+        }
+    }
+    text
+}
+
+#[test]
+fn a_stall_fails_no_health_check() {
+    let (listener, address) = listener();
+    let is_held = Arc::new(AtomicBool::new(false));
+    let (asked, is_asked) = mpsc::channel();
+    let (answer, may_answer) = mpsc::channel();
+    let held = Arc::clone(&is_held);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            read_to(&mut stream, "\r\n\r\n");
+            if held.swap(false, SeqCst) {
+                asked.send(()).unwrap();
+                may_answer.recv().unwrap();
+            }
+            let _ = stream.write_all(OK);
+        }
+    });
+    let health =
+        format!("failures: 1, health: {{ path: /healthz, every: 20ms, timeout: {ALLOWED} }}");
+    let serving = serving("", &health, address);
+    for _ in 0..2 {
+        is_held.store(true, SeqCst);
+        is_asked.recv_timeout(PATIENCE).unwrap();
+        stall(&serving, || answer.send(()).unwrap());
+        // The check after it: so that one is over.
+        is_held.store(true, SeqCst);
+        is_asked.recv_timeout(PATIENCE).unwrap();
+        answer.send(()).unwrap();
+    }
+    let log = serving.log();
+    assert!(!log.contains("a server fails its checks"), "{log}");
+}
+
+#[test]
+fn a_response_that_came_during_a_stall_is_passed_on() {
+    let (listener, address) = listener();
+    let timeout = format!("response_timeout: {ALLOWED}");
+    let serving = serving("", &timeout, address);
+    let mut client = connect(&serving);
+    let mut server = None;
+    // The second request goes over the connection of the first.
+    for _ in 0..2 {
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .unwrap();
+        let server = server.get_or_insert_with(|| listener.accept().unwrap().0);
+        read_to(server, "\r\n\r\n");
+        stall(&serving, || server.write_all(OK).unwrap());
+        let response = read_to(&mut client, "ok");
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    }
+}
+
+#[test]
+fn a_response_body_that_came_during_a_stall_is_passed_on() {
+    let (listener, address) = listener();
+    let timeout = format!("idle_timeout: {ALLOWED}");
+    let serving = serving("", &timeout, address);
+    let mut client = connect(&serving);
+    client
+        .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        .unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    read_to(&mut server, "\r\n\r\n");
+    let (first, second) = OK.split_at(OK.len() - 1);
+    server.write_all(first).unwrap();
+    read_to(&mut client, "\r\n\r\no");
+    stall(&serving, || server.write_all(second).unwrap());
+    assert_eq!(read_to(&mut client, "k"), "k");
+}
+
+#[test]
+fn a_request_head_that_came_during_a_stall_is_served() {
+    let (listener, address) = listener();
+    let serving = serving(&format!("head_timeout: {ALLOWED}"), "", address);
+    let mut client = connect(&serving);
+    client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    stall(&serving, || client.write_all(b"host: a\r\n\r\n").unwrap());
+    // A connection that ends here was cut.
+    client.set_nonblocking(true).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let arrived = until(
+        "the request, or the end of its connection",
+        || (listener.accept().is_ok(), client.peek(&mut [0]).ok()),
+        |(arrived, ended)| *arrived || ended.is_some(),
+    );
+    assert_eq!(arrived, (true, None));
+}
+
+#[test]
+fn a_request_body_that_came_during_a_stall_is_served() {
+    let (listener, address) = listener();
+    let serving = serving(&format!("body_timeout: {ALLOWED}"), "", address);
+    let mut client = connect(&serving);
+    client
+        .write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nfirst")
+        .unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    read_to(&mut server, "first");
+    stall(&serving, || client.write_all(b"again").unwrap());
+    assert_eq!(read_to(&mut server, "again"), "again");
+    server.write_all(OK).unwrap();
+    let response = read_to(&mut client, "ok");
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+}
+
+/// The processes that a process has started.
+fn children(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+    let tasks = tasks.flatten().flatten().map(|task| task.path());
+    let children = tasks.filter_map(|task| std::fs::read_to_string(task.join("children")).ok());
+    let pids = |line: String| -> Vec<u32> {
+        let words = line.split_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    };
+    children.flat_map(pids).collect()
+}
+
+/// Keeps connections waiting while `is_held`, and otherwise closes them at once.
+fn database(holds: Arc<AtomicBool>) -> SocketAddr {
+    let (listener, address) = listener();
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        listener.set_nonblocking(true).unwrap();
+        loop {
+            match (listener.accept(), holds.load(SeqCst)) {
+                (Ok((stream, _)), true) => held.push(stream),
+                (_, false) => held.clear(),
+                (Err(_), true) => {}
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    address
+}
+
+#[test]
+fn a_stall_does_not_end_a_restart() {
+    // The new program waits for the database of the audit trail before it is ready.
+    let holds = Arc::new(AtomicBool::new(false));
+    let mut serving = Serving::by(&format!(
+        "
+admin: {{ listen: 127.0.0.1:0 }}
+database: {{ url: \"postgres://nobody@{}/none\" }}
+rules_from: file
+audit: {{}}
+log: {{ format: json }}
+rules: []
+",
+        database(Arc::clone(&holds))
+    ));
+    holds.store(true, SeqCst);
+    serving.signal("USR2");
+    until(
+        "the new program",
+        || children(serving.pid()),
+        |children| !children.is_empty(),
+    );
+    // Several times, because the old program may not wait for the new one yet.
+    for _ in 0..10 {
+        stop(&serving);
+        serving.signal("CONT");
+        let look = || state(serving.pid());
+        until("the program to go on", look, |state| *state != Some('T'));
+    }
+    holds.store(false, SeqCst);
+    let look = || serving.log();
+    let log = until("the end of the restart", look, |log| {
+        log.contains("it has the sockets") || log.contains("the restart failed")
+    });
+    assert!(!log.contains("the restart failed"), "{log}");
+    assert_eq!(serving.ended().code(), Some(0));
+}

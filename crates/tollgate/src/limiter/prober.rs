@@ -1,0 +1,185 @@
+//! Watches the calls to the store, opens the breaker when they fail, and probes the store in the background until it closes again.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use super::breaker::{Breaker, BreakerConfig, Failure, NextProbe};
+use super::instances::Count;
+use crate::store::{CallFailure, CallObserver, RedisStore};
+
+/// A probe that is late by this much does not get to run.
+const STARVED_AFTER: Duration = Duration::from_millis(50);
+
+/// One that is late by this much, more than a probe takes, never will.
+const LOST_AFTER: Duration = Duration::from_secs(5);
+
+/// The breaker of a store, and the task that probes the store while it is open.
+#[derive(Debug)]
+pub(super) struct Prober {
+    breaker: Breaker,
+    store: RedisStore,
+    /// For the log: how large this process's share is.
+    instances: Arc<Count>,
+    /// A runtime that ends takes the task along; then the next check starts another.
+    is_running: Arc<AtomicBool>,
+    /// Ends a pause early.
+    wake: Arc<Notify>,
+    this: Weak<Self>,
+}
+
+impl Prober {
+    pub(super) fn new(
+        store: RedisStore,
+        instances: Arc<Count>,
+        config: BreakerConfig,
+    ) -> Arc<Self> {
+        let prober = Arc::new_cyclic(|this| Self {
+            breaker: Breaker::new(config),
+            store,
+            instances,
+            is_running: Arc::default(),
+            wake: Arc::default(),
+            this: Weak::clone(this),
+        });
+        let observer: Weak<dyn CallObserver> = Weak::<Self>::clone(&prober.this);
+        prober.store.observe(observer);
+        prober
+    }
+
+    pub(super) fn breaker(&self) -> &Breaker {
+        &self.breaker
+    }
+
+    /// Whether the store may be asked. If not, this sees to it that it is probed.
+    pub(super) async fn may_ask(&self, now: Instant) -> bool {
+        if !self.breaker.is_open() {
+            return true;
+        }
+        let late_by = self.breaker.probe_is_late_by(now);
+        if late_by > LOST_AFTER {
+            // The runtime of the task exists but does not run any more.
+            self.is_running.store(false, Ordering::Relaxed);
+        }
+        self.start();
+        if late_by > STARVED_AFTER {
+            // Not a wait: it lets the other tasks of this thread have their turn.
+            tokio::task::yield_now().await;
+        }
+        false
+    }
+
+    /// Starts to probe, unless that is being done or there is no runtime.
+    fn start(&self) {
+        if self.is_running.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if self.is_running.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let running = Running(Arc::clone(&self.is_running));
+        runtime.spawn(probe_until_closed(Weak::clone(&self.this), running));
+    }
+
+    /// Probes the store once. Returns whether the breaker is closed.
+    async fn probe(&self, slot: Option<u16>) -> bool {
+        match self.store.probe(slot).await {
+            Ok(()) => {
+                if let Some(open_for) = self.breaker.close(Instant::now()) {
+                    tracing::info!(
+                        open_for_ms = open_for.as_millis(),
+                        "Redis answers again: limits are shared between all instances again"
+                    );
+                }
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "Redis still does not answer as it should");
+                false
+            }
+        }
+    }
+}
+
+async fn probe_until_closed(prober: Weak<Prober>, running: Running) {
+    let jitter = random();
+    while let Some((next, wake)) = next_probe(&prober, jitter) {
+        match next.may_be_early {
+            // Whichever comes first.
+            true => drop(tokio::time::timeout(next.pause, wake.notified()).await),
+            false => tokio::time::sleep(next.pause).await,
+        }
+        let Some(prober) = prober.upgrade() else {
+            break;
+        };
+        if prober.probe(next.slot).await {
+            break;
+        }
+    }
+    drop(running);
+    // It may have opened again before it was known that this task ends.
+    if let Some(prober) = prober.upgrade()
+        && prober.breaker.is_open()
+    {
+        prober.start();
+    }
+}
+
+/// When to probe next, and what ends the pause early. The prober is not held during the pause: it goes with its limiter.
+fn next_probe(prober: &Weak<Prober>, jitter: f64) -> Option<(NextProbe, Arc<Notify>)> {
+    let prober = prober.upgrade()?;
+    let next = prober.breaker.next_probe(Instant::now(), jitter)?;
+    Some((next, Arc::clone(&prober.wake)))
+}
+
+/// Between 0 and 1.
+fn random() -> f64 {
+    let bits = RandomState::new().hash_one(Instant::now());
+    f64::from(u32::try_from(bits >> 32).unwrap_or(0)) / f64::from(u32::MAX)
+}
+
+impl CallObserver for Prober {
+    fn answered(&self) {
+        self.breaker.answered();
+    }
+
+    fn answered_late(&self) {
+        if self.breaker.is_open() {
+            self.wake.notify_one();
+        }
+    }
+
+    fn failed(&self, call: &CallFailure) {
+        let failure = Failure {
+            since: call.since,
+            timed_out: call.timed_out,
+            slot: call.slot,
+        };
+        if self.breaker.failed(failure, Instant::now()) {
+            tracing::warn!(
+                error = %call.error,
+                instances = self.instances.now(),
+                instances_assumed = self.instances.is_assumed(),
+                "Redis fails: deciding without it, by each rule's on_store_failure, until it answers again"
+            );
+            self.start();
+        }
+    }
+}
+
+/// Marks the task as ended, however it ends.
+#[derive(Debug)]
+struct Running(Arc<AtomicBool>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
