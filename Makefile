@@ -11,7 +11,7 @@ DEPLOY_NEEDS := promtool:prometheus systemd-analyze:systemd logrotate:logrotate 
 BUILD := cargo build --release --workspace
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments bench-peers clean
+.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments steady bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -125,7 +125,7 @@ bench-gateway: tools ## the gateway beside nginx, the limiter's share of it, and
 SURGE_PYTHON := target/surge/bin/python
 
 surge: tools ## 2,000 impatient riders against a service made for 800 requests a second, without and with Tollgate (about four minutes)
-	@tools/need python/ensurepip:python3-venv
+	@tools/need python/ensurepip:python3-venv redis-server:redis-server
 	$(BUILD) --bin tollgate --bin ride-hailing
 	cargo build --release --locked --manifest-path examples/ride-hailing/load/Cargo.toml --target-dir target/load
 	@test -x $(SURGE_PYTHON) || /usr/bin/python3 -m venv target/surge
@@ -138,6 +138,15 @@ payments: tools ## merchants with plans behind four gateways on one Redis, which
 	$(BUILD) --bin tollgate --bin payments
 	@mkdir -p bench/results
 	@target/release/payments --out bench/results/payments-$$(date -u +%F).md --circumstances \
+	  "$$(date -u '+%F %H:%M UTC'), $$(nproc) cores, $$(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), Linux $$(uname -r); load of the machine before the run: $$(cut -d' ' -f1-3 /proc/loadavg)."
+
+steady: tools ## a busy machine is not a failed Redis: saturated, paced, with pauses, an outage, four gateways, Envoy (about four minutes)
+	@tools/need redis-server:redis-server nginx:nginx wrk:wrk
+	@tools/need-server envoy target/servers
+	$(BUILD) --bin tollgate --bin steady
+	@mkdir -p bench/results
+	@# 512 connections, each with one to the upstream.
+	@ulimit -n $$(ulimit -Hn) && target/release/steady --out bench/results/steady-$$(date -u +%F).md --circumstances \
 	  "$$(date -u '+%F %H:%M UTC'), $$(nproc) cores, $$(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), Linux $$(uname -r); load of the machine before the run: $$(cut -d' ' -f1-3 /proc/loadavg)."
 
 # Each run of wrk in seconds, rounds in turns, clients; and whom, if not all: PEERS_ONLY='nginx|tollgate'.

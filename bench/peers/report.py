@@ -109,7 +109,7 @@ def whole(peers, runs, results, settings, last_line, day, charts, remarks):
               "token buckets promise the burst and what flows in, 23 here. Four instances: 100 an hour, 200 requests to each of four processes at once.", "",
               *exactness_table(results), "", "## Redis killed for 5 s",
               "One client, 50 requests a second against 10 a second, everything by defaults; Redis comes back empty. Waits count from when a request was meant to be sent. "
-              "Before, token buckets also let their burst pass, 15 a second over 2 s. Tollgate goes on with 0.8 of the limit (`store.instances` is 1), also for a while after, until its breaker asks again (30 s).", "",
+              "Before, token buckets also let their burst pass, 15 a second over 2 s. Tollgate enforces its share of the limit (0.8 ÷ instances) meanwhile, and Redis decides again within a second of its return.", "",
               *outage_table(results), "", "## Not run", *[f"- {name}: {why}" for name, why in NOT_RUN]]
     missing = {name: why for _, _, failed in runs.values() for name, why in failed.items()}
     lines += [f"- {name}: {why}" for name, why in missing.items()]

@@ -47,6 +47,7 @@ def figures(run, about):
         "lag_p99": percentile(lag, 99),
         "after_failed": sum(request.is_failed for request in after) / max(len(after), 1),
         "cpu": run["cpu"],
+        "decisions": run.get("decisions"),
     }
 
 
@@ -71,6 +72,14 @@ def percent(share):
     return f"{share * 100:.2f} %"
 
 
+def by_store(counts):
+    """The share of decisions that Redis took; remembered denials are left out, because they ask nobody."""
+    if not counts:
+        return "–"
+    asked = counts["store"] + counts["fallback"]
+    return f"{percent(counts['store'] / max(asked, 1))} of {asked:,}, and {counts['remembered']:,} remembered denials"
+
+
 ROWS = [
     ("requests in the surge", lambda it: f"{it['requests']:,}"),
     ("admitted (all but 429)", lambda it: f"{it['admitted']:,}"),
@@ -93,8 +102,9 @@ ROWS = [
     ("at the service: served after the caller had gone", lambda it: f"{it['served_nobody']:,}"),
     ("failures in the calm after the surge", lambda it: percent(it["after_failed"])),
     ("load tool: requests sent late by, median and p99, ms", lambda it: f"{ms(it['lag_p50'])}, {ms(it['lag_p99'])}"),
-    ("processors used: riders, gateway, service, anything else on the machine",
-     lambda it: ", ".join(f"{it['cpu'][who]:.2f}" if who in it["cpu"] else "–" for who in ("riders", "gateway", "service", "anything else"))),
+    ("decisions by Redis, in the whole run", lambda it: by_store(it["decisions"])),
+    ("processors used: riders, gateway, Redis, service, anything else on the machine",
+     lambda it: ", ".join(f"{it['cpu'][who]:.2f}" if who in it["cpu"] else "–" for who in ("riders", "gateway", "redis", "service", "anything else"))),
     ("taken by the host of this machine, of all processor time", lambda it: percent(it["taken_by_host"])),
 ]
 

@@ -1,6 +1,6 @@
 """The surge: 2,000 impatient riders against a service made for 800 requests a second, without and then with Tollgate before it.
 
-`make surge` builds what this runs and calls it. It starts the service (examples/ride-hailing), the gateway and the riders
+`make surge` builds what this runs and calls it. It starts the service (examples/ride-hailing), the gateway, its Redis and the riders
 (examples/ride-hailing/load) as processes, ends them by their ids, and writes a table and a plot to bench/results.
 """
 
@@ -10,6 +10,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -75,18 +76,37 @@ def start_service(arguments):
     return process, "http://" + process.read_until(lambda line: line.partition("listening at ")[2].strip())
 
 
-def start_gateway(arguments, service):
-    environment = {"GATEWAY_LISTEN": "127.0.0.1:0", "RIDE_SERVICE": service}
+def start_redis(folder):
+    socket = Path(folder) / "redis.sock"
+    settings = ["--port", "0", "--unixsocket", str(socket), "--save", "", "--appendonly", "no"]
+    process = Process(["redis-server", *settings], "stdout", folder=folder)
+    process.read_until(lambda line: "ready to accept connections" in line.lower())
+    return process, f"unix://{socket}"
+
+
+def start_gateway(arguments, service, redis):
+    environment = {"GATEWAY_LISTEN": "127.0.0.1:0", "ADMIN_LISTEN": "127.0.0.1:0", "RIDE_SERVICE": service, "REDIS_URL": redis}
     command = [arguments.tollgate, "serve", "--config", str(ROOT / "examples/ride-hailing/tollgate.yaml")]
     process = Process(command, "stderr", environment)
+    addresses = {}
 
-    def address(line):
+    def listeners(line):
         entry = json.loads(line) if line.startswith("{") else {}
-        return entry.get("address") if entry.get("door") == "gateway" else None
+        if entry.get("door") and entry.get("address"):
+            addresses[entry["door"]] = f"http://{entry['address']}"
+        return addresses if {"gateway", "admin"} <= addresses.keys() else None
 
-    address = process.read_until(address)
-    wait_for(f"http://{address}/")
-    return process, f"http://{address}"
+    process.read_until(listeners)
+    wait_for(addresses["gateway"] + "/")
+    return process, addresses["gateway"], addresses["admin"]
+
+
+def decisions(admin):
+    """Decisions so far by their source: `store`, `remembered` or `fallback`."""
+    with urllib.request.urlopen(admin + "/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    found = re.findall(r'^tollgate_store_decisions_total\{source="(\w+)"\} (\d+)', text, re.MULTILINE)
+    return {source: int(count) for source, count in found}
 
 
 def wait_for(url):
@@ -172,9 +192,13 @@ def measure(arguments):
                 if name == "without":
                     runs.append(ride(arguments, name, service, service, others, folder))
                     continue
-                gateway, url = start_gateway(arguments, service)
-                with gateway:
-                    runs.append(ride(arguments, name, url, service, {**others, "gateway": gateway}, folder))
+                redis, redis_url = start_redis(folder)
+                with redis:
+                    gateway, url, admin = start_gateway(arguments, service, redis_url)
+                    with gateway:
+                        others.update(gateway=gateway, redis=redis)
+                        run = ride(arguments, name, url, service, others, folder)
+                        runs.append({**run, "decisions": decisions(admin)})
     return runs
 
 
