@@ -12,6 +12,7 @@ mod by_hyper;
 mod connection;
 mod crowd;
 mod date;
+mod frame_budget;
 mod gathered;
 mod metrics;
 mod places;

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
 use super::by_hyper::ByHyper;
+use super::frame_budget::FrameBudget;
 use super::gathered::Gathered;
 use super::metrics::ListenMetrics;
 use super::plain::{self, Left};
@@ -117,7 +118,10 @@ async fn speak<T, S, B>(
                 .keep_alive_interval(PING_EVERY)
                 .keep_alive_timeout(PING_TIMEOUT)
                 .serve_connection(
-                    TokioIo::new(Gathered::new(stream)),
+                    TokioIo::new(Gathered::new(FrameBudget::new(
+                        stream,
+                        metrics.control_frames.clone(),
+                    ))),
                     ByHyper::new(requests, None),
                 );
             let finish = http2::Connection::graceful_shutdown;

@@ -91,6 +91,7 @@ where
                     last_denied.sent();
                     drop(underway);
                     inbox.forget(end);
+                    let_others_run(&inbox).await;
                     continue;
                 }
                 Some((_, Again::Admitted(so))) => admitted = Some(so),
@@ -129,6 +130,15 @@ where
         send(stream, &mut head, body, length, &mut inbox, end).await?;
         spare::give_text(head);
         inbox.forget(end);
+        let_others_run(&inbox).await;
+    }
+}
+
+/// Gives other connections their turn if the client has sent the next request already: a client that pipelines would keep this thread
+/// for as long as it sends.
+async fn let_others_run(inbox: &Inbox) {
+    if !inbox.read().is_empty() {
+        tokio::task::yield_now().await;
     }
 }
 

@@ -257,6 +257,40 @@ async fn a_flood_of_requests_that_are_taken_back_ends_its_own_connection_and_no_
     front.end().await;
 }
 
+/// Frames that cost work and are no part of a request.
+#[tokio::test]
+async fn a_flood_of_control_frames_ends_its_own_connection() {
+    const FLOOD: usize = 20_000;
+    let front = start("", PLENTY).await;
+    let mut other = connect(&front).await;
+    let floods = [
+        ("PING", frame(6, 0, 0, &[7; 8])),
+        ("SETTINGS", frame(4, 0, 0, &[])),
+        ("PRIORITY", frame(2, 0, 1, &[0, 0, 0, 0, 9])),
+        ("WINDOW_UPDATE", frame(8, 0, 0, &1_u32.to_be_bytes())),
+        ("unknown", frame(0xbe, 0, 0, &[1, 2, 3])),
+    ];
+    for (nth, (name, repeated)) in (0..).zip(&floods) {
+        let mut attacker = TcpStream::connect(front.address).await.unwrap();
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        let flood = [preface, frame(4, 0, 0, &[]), repeated.repeat(FLOOD)].concat();
+        let (mut reading, mut writing) = attacker.split();
+        let mut received = Vec::new();
+        // It reads what it gets, so that nothing but the budget ends it.
+        let (_, read) = tokio::join!(
+            writing.write_all(&flood),
+            reading.read_to_end(&mut received)
+        );
+        drop(read);
+        let closed = front.figure(&closed("control_frames"));
+        assert_eq!(closed, nth + 1, "{name}");
+        let status = other.send_request(ask("/")).await.unwrap().status();
+        assert_eq!(status, StatusCode::OK, "{name}");
+    }
+    drop(other);
+    front.end().await;
+}
+
 #[tokio::test]
 async fn more_fields_than_a_head_may_have_are_refused_before_anything_is_decided() {
     let front = start("max_head: 5KiB", PLENTY).await;

@@ -149,3 +149,48 @@ async fn who_leaves_takes_its_request_along() {
     let heard = tokio::time::timeout(crate::proxy_setting::LONG, has_gone.recv());
     assert_eq!(heard.await.expect("in time"), Some(()));
 }
+
+#[tokio::test]
+async fn a_client_that_pipelines_does_not_hold_up_others() {
+    const PIPELINED: usize = 1_000;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (served, mut order) = mpsc::unbounded_channel();
+    let service = tower::service_fn(move |request: http::Request<_>| {
+        let served = served.clone();
+        async move {
+            served.send(request.uri().path().to_owned()).unwrap();
+            drop::<tollgate_server::listen::Arriving>(request.into_body());
+            Ok(http::Response::new(
+                http_body_util::Empty::<bytes::Bytes>::new(),
+            ))
+        }
+    });
+    // All requests wait in the sockets before the first is read.
+    let mut flooding = tokio::net::TcpStream::connect(address).await.unwrap();
+    flooding
+        .write_all(GET.repeat(PIPELINED).as_bytes())
+        .await
+        .unwrap();
+    let mut other = tokio::net::TcpStream::connect(address).await.unwrap();
+    other.write_all(KEPT.as_bytes()).await.unwrap();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let config = tollgate_server::listen::ListenConfig::default();
+    let serving = tokio::spawn(tollgate_server::listen::serve(
+        listener,
+        config,
+        stop.clone(),
+        service,
+    ));
+    let mut served_before = 0;
+    while order.recv().await.unwrap() != "/b" {
+        served_before += 1;
+    }
+    assert!(
+        served_before < 50,
+        "{served_before} of {PIPELINED} came first"
+    );
+    drop((flooding, other));
+    stop.cancel();
+    serving.await.unwrap();
+}
