@@ -12,6 +12,7 @@ mod commands;
 pub mod config;
 pub mod database;
 mod demo;
+mod descriptors;
 pub mod document;
 pub mod door;
 mod explanation;

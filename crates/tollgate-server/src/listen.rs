@@ -39,6 +39,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
+use crate::descriptors;
 pub(crate) use again::{Again, Repeatable, Repeats};
 pub use arriving::Arriving;
 pub(crate) use crowd::Crowd;
@@ -184,6 +185,12 @@ pub(crate) struct Arrivals {
 /// How long somebody who connects is kept waiting for others to make room. If nobody does, all have requests under way.
 const ROOM_WAIT: Duration = Duration::from_millis(100);
 
+/// How many connections without a request are closed if there is no file descriptor for a new one.
+const ROOM_FOR_DESCRIPTORS: usize = 16;
+
+/// Pause after the system could not accept a connection.
+const RETRY_ACCEPT: Duration = Duration::from_millis(100);
+
 /// How long those who had connected are taken in at the end, if ever more do.
 const LAST_CALL: Duration = Duration::from_millis(500);
 
@@ -237,10 +244,14 @@ impl Arrivals {
                 }
                 // The caller's own fault, or gone already.
                 Err(error) if is_of_one_connection(&error) => {}
-                // No file descriptors left, say: others may end meanwhile.
+                Err(error) if descriptors::are_exhausted(&error) => {
+                    descriptors::report_exhausted("accepting a connection");
+                    make_room(ROOM_FOR_DESCRIPTORS);
+                    tokio::time::sleep(RETRY_ACCEPT).await;
+                }
                 Err(error) => {
-                    tracing::error!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    tracing::error!(%error, "failed to accept a connection");
+                    tokio::time::sleep(RETRY_ACCEPT).await;
                 }
             }
         }

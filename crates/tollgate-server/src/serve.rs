@@ -22,9 +22,10 @@ use crate::admin::{Admin, Health, Inside, Stage};
 use crate::audit::{Trail, TrailConfig};
 use crate::commands::Failure;
 use crate::commands::serve::wrong;
-use crate::config::{Config, StoreConfig};
+use crate::config::{Config, StoreConfig, Upstream};
 use crate::database::Database;
 use crate::demo::Demo;
+use crate::descriptors::{self, Connections};
 use crate::door::{self, Door};
 use crate::gateway::LogFile;
 use crate::listen::{self, ListenConfig};
@@ -92,9 +93,10 @@ pub(crate) async fn run(start: Start) -> Result<(), Failure> {
     // First, so that nobody who signals early ends the program.
     let mut signals = Signals::hear()
         .map_err(|error| Failure::Unavailable(format!("cannot hear signals: {error}")))?;
+    let connections = connections_within_limit(source.config());
     let sockets = Sockets::open(source.config(), &mut inherited)?;
     inherited.close_rest();
-    let running = Running::start(&source, &sockets, inherited.is_handover()).await?;
+    let running = Running::start(&source, &sockets, connections, inherited.is_handover()).await?;
     if let Source::Demo(demo) = &source {
         demo.say_what_to_try(&sockets.addresses());
     }
@@ -156,6 +158,7 @@ impl Running {
     async fn start(
         source: &Source,
         sockets: &Sockets,
+        connections: Connections,
         is_handed_over: bool,
     ) -> Result<Self, Failure> {
         let health = Arc::new(Health::default());
@@ -169,7 +172,8 @@ impl Running {
         let open_admin = || -> Result<(), Failure> {
             if let Some(socket) = sockets.take("admin")? {
                 let (router, stop) = (admin.router(), stop_admin.clone());
-                admin_tasks.spawn(listen::serve(socket, admin_limits(), stop, router));
+                let limits = admin_limits(connections.admin);
+                admin_tasks.spawn(listen::serve(socket, limits, stop, router));
             }
             Ok(())
         };
@@ -195,6 +199,7 @@ impl Running {
             door: &door,
             config: &config,
             sockets,
+            connections,
             registry: &mut registry,
             tasks: &doors,
             stop: &stop_doors,
@@ -286,10 +291,48 @@ async fn at_once_if_told_again(
     }
 }
 
-/// Nobody needs many connections to look.
-fn admin_limits() -> ListenConfig {
+/// Operators need few connections.
+const ADMIN_CONNECTIONS: usize = 256;
+
+/// How many connections each listener may have: as configured, or fewer if the system allows too few file descriptors.
+fn connections_within_limit(config: &Config) -> Connections {
+    let gateway = config.gateway.as_ref();
+    let of_upstream =
+        |upstream: &Upstream| upstream.max_connections.saturating_mul(upstream.to.len());
+    let configured = Connections {
+        gateway: gateway.map_or(0, |gateway| gateway.front.max_connections),
+        upstreams: gateway.map_or(0, |gateway| {
+            (gateway.upstreams.iter().map(of_upstream)).fold(0, usize::saturating_add)
+        }),
+        service: match config.service {
+            Some(_) => ListenConfig::default().most_connections,
+            None => 0,
+        },
+        admin: match config.admin {
+            Some(_) => ADMIN_CONNECTIONS,
+            None => 0,
+        },
+    };
+    let Some(limit) = descriptors::raise_limit() else {
+        return configured;
+    };
+    let fitted = configured.fitted_to(limit);
+    if fitted != configured {
+        tracing::warn!(
+            limit,
+            needed = configured.descriptors(),
+            gateway_connections = fitted.gateway,
+            service_connections = fitted.service,
+            "the limit on file descriptors is too low for the configuration, so fewer connections are accepted; raise it \
+             (LimitNOFILE= in systemd, ulimit -n in a shell) or lower max_connections"
+        );
+    }
+    fitted
+}
+
+fn admin_limits(max_connections: usize) -> ListenConfig {
     ListenConfig {
-        most_connections: 256,
+        most_connections: max_connections,
         drain: Duration::from_secs(5),
         ..ListenConfig::default()
     }

@@ -95,6 +95,22 @@ impl Default for Front {
     }
 }
 
+impl Front {
+    /// The same with at most this many connections. The share that one address may have stays the same.
+    pub(crate) fn within(&self, max_connections: usize) -> Self {
+        let mut front = self.clone();
+        if max_connections < self.max_connections {
+            let share =
+                self.connections_per_address * max_connections / self.max_connections.max(1);
+            front.max_connections = max_connections;
+            // 0 would be any number.
+            front.connections_per_address =
+                share.max(usize::from(self.connections_per_address > 0));
+        }
+        front
+    }
+}
+
 pub(super) fn front(fields: &Fields<'_>, problems: &mut Problems) -> Front {
     let default = Front::default();
     let time = || duration(Duration::from_millis(10)..=Duration::from_secs(86_400));

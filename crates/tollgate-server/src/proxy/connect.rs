@@ -15,6 +15,7 @@ use super::link::Link;
 use super::server::Server;
 use super::stream::Stream;
 use super::upload::Upload;
+use crate::descriptors;
 use crate::patience::timeout;
 
 /// How often a server that is silent over HTTP/2 is asked whether it is there.
@@ -37,6 +38,10 @@ pub(super) enum Unconnected {
 impl Unconnected {
     pub(super) fn failure(&self) -> Failure {
         match self {
+            Self::Tcp(error) if descriptors::are_exhausted(error) => {
+                descriptors::report_exhausted("connecting to an upstream");
+                Failure::NoDescriptors
+            }
             Self::Tcp(_) | Self::Http(_) => Failure::Unreachable,
             Self::Tls(_) => Failure::Tls,
             Self::TimedOut => Failure::ConnectTimeout,

@@ -14,6 +14,8 @@ pub(super) enum Failure {
     BadHost,
     NoneHealthy,
     Busy,
+    /// This process has no file descriptors left.
+    NoDescriptors,
     Unreachable,
     ConnectTimeout,
     Tls,
@@ -27,10 +29,11 @@ pub(super) enum Failure {
 
 impl Failure {
     /// Those that can happen once an upstream is found, by their names in metrics.
-    pub(super) const NAMED: [(Self, &'static str); 12] = [
+    pub(super) const NAMED: [(Self, &'static str); 13] = [
         (Self::BadHost, "bad_host"),
         (Self::NoneHealthy, "none_healthy"),
         (Self::Busy, "busy"),
+        (Self::NoDescriptors, "no_descriptors"),
         (Self::Unreachable, "unreachable"),
         (Self::ConnectTimeout, "connect_timeout"),
         (Self::Tls, "tls"),
@@ -46,7 +49,7 @@ impl Failure {
         match self {
             Self::NoUpstream => StatusCode::NOT_FOUND,
             Self::Connect => StatusCode::NOT_IMPLEMENTED,
-            Self::NoneHealthy | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoneHealthy | Self::Busy | Self::NoDescriptors => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unreachable | Self::Tls | Self::Closed | Self::Garbled => StatusCode::BAD_GATEWAY,
             Self::ConnectTimeout | Self::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::CallerSlow => StatusCode::REQUEST_TIMEOUT,
@@ -79,6 +82,7 @@ impl Failure {
             Self::BadHost => "the host of the request is none",
             Self::NoneHealthy => "no server for this path is well at the moment",
             Self::Busy => "all servers for this path have as many requests as they may",
+            Self::NoDescriptors => "the gateway has too many connections at the moment",
             Self::Unreachable => "the server for this path could not be reached",
             Self::ConnectTimeout => "the server for this path could not be reached in time",
             Self::Tls => "no trusted connection to the server for this path could be made",

@@ -11,6 +11,7 @@ use super::Source;
 use super::sockets::Sockets;
 use crate::commands::Failure;
 use crate::config::{AccessLogFormat, Config};
+use crate::descriptors::Connections;
 use crate::door::Door;
 use crate::gateway::{Gateway, GatewayMetrics, LogFile};
 use crate::listen::{self, ListenConfig};
@@ -26,6 +27,8 @@ pub(super) struct Opening<'a> {
     pub(super) door: &'a Door,
     pub(super) config: &'a Arc<Config>,
     pub(super) sockets: &'a Sockets,
+    /// How many connections each listener may have.
+    pub(super) connections: Connections,
     /// Where a door counts what it does.
     pub(super) registry: &'a mut Registry,
     /// What is waited for at the end.
@@ -70,7 +73,8 @@ impl Opening<'_> {
             .map_err(|error| Failure::Unavailable(format!("the gateway cannot listen: {error}")))?;
         let workers = proxy.clone();
         let (behind, stop) = (move || workers.worker(), self.stop.clone());
-        let gateway = Gateway::start(&config.front, socket, self.door, &metrics, behind, stop)
+        let front = config.front.within(self.connections.gateway);
+        let gateway = Gateway::start(&front, socket, self.door, &metrics, behind, stop)
             .map_err(|error| Failure::BadInput(error.to_string()))?;
         let access_log = gateway.log_file();
         let (stop, drain) = (self.stop.clone(), config.front.drain);
@@ -90,6 +94,7 @@ impl Opening<'_> {
         let metrics = service::Metrics::new(self.registry);
         let router = service::router(self.door.clone(), config, metrics);
         let listening = ListenConfig {
+            most_connections: self.connections.service,
             most_streams: SERVICE_STREAMS,
             ..ListenConfig::default()
         };

@@ -23,6 +23,7 @@ mod database;
 mod database_commands;
 mod database_watch;
 mod deployed;
+mod descriptors;
 mod documented;
 mod door;
 mod explain;
