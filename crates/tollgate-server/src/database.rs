@@ -185,11 +185,11 @@ impl Database {
         doing: &'static str,
         work: impl Future<Output = Result<T, Stopped>>,
     ) -> Result<T, DatabaseError> {
-        match tokio::time::timeout(within, work).await {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(Stopped::Sql(error))) => Err(self.address.failed(doing, &error)),
-            Ok(Err(Stopped::Said(error))) => Err(error),
-            Err(_) => Err(DatabaseError::Late {
+        match crate::patience::timeout(within, work).await {
+            Some(Ok(done)) => Ok(done),
+            Some(Err(Stopped::Sql(error))) => Err(self.address.failed(doing, &error)),
+            Some(Err(Stopped::Said(error))) => Err(error),
+            None => Err(DatabaseError::Late {
                 doing,
                 database: self.address.shown().to_owned(),
                 within,

@@ -106,6 +106,15 @@ impl Serving {
         address.parse().unwrap()
     }
 
+    /// The value of a metric without labels.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let page = self.get("admin", "/metrics", &[]).body;
+        let mut lines = page.lines().filter_map(|line| line.split_once(' '));
+        let line = lines.find(|(found, _)| *found == name);
+        let (_, value) = line.unwrap_or_else(|| panic!("there is no {name} in\n{page}"));
+        value.parse().unwrap()
+    }
+
     /// Asks a door.
     pub(crate) fn get(&self, door: &str, path: &str, fields: &[&str]) -> Answer {
         ask(self.address(door), "GET", path, fields).unwrap()

@@ -2,11 +2,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::mpsc;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use tollgate_testing::redis_server::RedisServer;
+
+use crate::served;
 use crate::serving::{PATIENCE, Serving, until};
 
 /// What the configurations below allow others to take.
@@ -184,6 +187,95 @@ fn a_request_body_that_came_during_a_stall_is_served() {
     server.write_all(OK).unwrap();
     let response = read_to(&mut client, "ok");
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+}
+
+/// Passes bytes to Redis and back, and can hold what is sent to it.
+struct Relay {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    is_holding: Arc<AtomicBool>,
+    held: mpsc::Receiver<()>,
+    release: mpsc::Sender<()>,
+}
+
+impl Relay {
+    fn to(server: &str) -> Self {
+        let server = server.to_owned();
+        let (listener, address) = listener();
+        let (connections, is_holding) = <(Arc<AtomicUsize>, Arc<AtomicBool>)>::default();
+        let (holds, held) = mpsc::channel();
+        let (release, released) = mpsc::channel();
+        let (count, is_held) = (Arc::clone(&connections), Arc::clone(&is_holding));
+        let released = Arc::new(Mutex::new(released));
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                count.fetch_add(1, SeqCst);
+                let mut client = client.unwrap();
+                let mut server = UnixStream::connect(&server).unwrap();
+                let (mut back, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+                std::thread::spawn(move || std::io::copy(&mut back, &mut to));
+                let (is_held, holds) = (Arc::clone(&is_held), holds.clone());
+                let released = Arc::clone(&released);
+                std::thread::spawn(move || {
+                    let mut part = [0; 4_096];
+                    while let Ok(length @ 1..) = client.read(&mut part) {
+                        if is_held.swap(false, SeqCst) {
+                            holds.send(()).unwrap();
+                            released.lock().unwrap().recv().unwrap();
+                        }
+                        if server.write_all(&part[..length]).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        Self {
+            address,
+            connections,
+            is_holding,
+            held,
+            release,
+        }
+    }
+}
+
+#[test]
+fn a_redis_reply_that_comes_after_a_stall_is_used() {
+    let redis = RedisServer::start();
+    let relay = Relay::to(redis.url().strip_prefix("unix://").unwrap());
+    let serving = Serving::by(&format!(
+        "
+admin: {{ listen: 127.0.0.1:0 }}
+service: {{ listen: 127.0.0.1:0 }}
+store: {{ redis: \"redis://{}\", deadline: {ALLOWED}, instances: 1 }}
+log: {{ format: json }}
+rules: [{{ id: client, per: [client], limit: \"1/h burst 100000\" }}]
+",
+        relay.address
+    ));
+    let service = serving.address("service");
+    let source = move || {
+        let reply = served::ask(service, "POST", "/v1/check", "", "{\"client\":\"a\"}");
+        reply.json()["source"].as_str().unwrap().to_owned()
+    };
+    until("redis to decide", source, |source| source == "store");
+    let connections = relay.connections.load(SeqCst);
+
+    relay.is_holding.store(true, SeqCst);
+    let check = std::thread::spawn(source);
+    relay.held.recv_timeout(PATIENCE).unwrap();
+    stop(&serving);
+    // For so long that the check and its connection are both overdue.
+    std::thread::sleep(2 * STALL);
+    serving.signal("CONT");
+    let stalls = || serving.metric("tollgate_process_stalls_total");
+    until("the stall to be noticed", stalls, |stalls| *stalls >= 1.0);
+    relay.release.send(()).unwrap();
+
+    assert_eq!(check.join().unwrap(), "store");
+    assert_eq!(relay.connections.load(SeqCst), connections);
+    assert_eq!(serving.metric("tollgate_store_breaker_openings_total"), 0.0);
 }
 
 /// The processes that a process has started.

@@ -72,6 +72,7 @@ pub struct RedisStore {
     namespace: Arc<Namespace>,
     lines: Lines,
     deadline: Duration,
+    connect_timeout: Duration,
     monitor: Arc<Monitor>,
     /// What was probed last.
     probe_key: Arc<Mutex<Option<ProbeKey>>>,
@@ -199,6 +200,7 @@ impl RedisStore {
             namespace: Arc::new(Namespace::new(&config.prefix)?),
             lines,
             deadline,
+            connect_timeout: timeout,
             monitor,
             probe_key: Arc::default(),
         })
@@ -215,6 +217,10 @@ impl RedisStore {
     }
 
     /// How often this process was stalled while a check waited, and for how long at most.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
     pub(crate) fn stalls(&self) -> (u64, Duration) {
         let stalls = &self.monitor.stalls;
         (stalls.count(), stalls.longest())

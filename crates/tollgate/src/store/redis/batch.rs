@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::deadline::{Deadline, STALL, Times, in_time};
+use super::deadline::{Deadline, LAST_LOOK, STALL, Times, in_time};
 use super::endpoint::Endpoint;
 use super::error::RedisError;
 use super::parcel::Parcel;
@@ -140,9 +140,11 @@ impl Batcher {
             let queue = self.queue.lock();
             queue.waiting.front().map(|first| first.deadline.at)
         };
-        let Some(until) = first else {
+        let Some(first) = first else {
             return Readiness::Known;
         };
+        // A check that a stall held up has got more time than its deadline says.
+        let until = first.max(Instant::now() + LAST_LOOK);
         match self.endpoint.destination.ready(until).await {
             true => Readiness::Known,
             false if Instant::now() < until => Readiness::Known,

@@ -14,7 +14,7 @@ use redis::{
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::deadline::Times;
+use super::deadline::{Times, until_given_up};
 use super::error::RedisError;
 use super::script::{Line, Script};
 use super::tls::{RedisTls, Transport};
@@ -143,7 +143,7 @@ impl Connection {
                 return Err(self.failure().unwrap_or(RedisError::TooLate));
             }
         };
-        let answer = timeout_at(times.reply_by, call(&mut line)).await;
+        let answer = until_given_up(call(&mut line), times.reply_by).await;
         let answer = answer.unwrap_or(Err(RedisError::TooLate));
         if let Err(error) = &answer
             && error.spoils_connection()

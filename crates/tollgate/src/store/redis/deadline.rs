@@ -1,6 +1,6 @@
 //! Deadlines of checks and calls, and stalls of this process that make timers fire late.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -12,10 +12,13 @@ use tokio::time::{Instant, timeout_at};
 pub(super) const STALL: Duration = Duration::from_millis(5);
 
 /// How long a reply that may already be in the socket gets to be read once a timer has fired.
-const LAST_LOOK: Duration = Duration::from_millis(1);
+pub(super) const LAST_LOOK: Duration = Duration::from_millis(1);
 
-/// How long a call without a reply is waited for after its checks were decided without it. Then its connection is given up.
+/// How long the reply to a call is waited for, also after its checks were decided without it. Then its connection is given up.
 pub(super) const LATE_REPLY: Duration = Duration::from_millis(500);
+
+/// The least of that time which is left after the deadline, for deadlines of hundreds of milliseconds.
+const MIN_AFTER_DEADLINE: Duration = Duration::from_millis(250);
 
 /// When a check must be decided, and how much time it had for that.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +63,7 @@ impl Times {
     pub(super) fn of_checks(deadline: &Deadline) -> Self {
         Self {
             send_by: deadline.at,
-            reply_by: deadline.at.max(Instant::now() + LATE_REPLY),
+            reply_by: (deadline.at + MIN_AFTER_DEADLINE).max(Instant::now() + LATE_REPLY),
         }
     }
 }
@@ -87,6 +90,21 @@ pub(super) async fn in_time<F: Future>(
         }
         false => last_look,
     };
+    timeout_at(Instant::now() + extension, reply).await.ok()
+}
+
+/// Waits for a reply until its connection is given up; `None` if it does not arrive. A timer that fires late is moved once, so that
+/// what arrived during a stall of this process can be read: the connection is not to blame.
+pub(super) async fn until_given_up<F: Future>(reply: F, at: Instant) -> Option<F::Output> {
+    let mut reply = pin!(reply);
+    if let Ok(reply) = timeout_at(at, reply.as_mut()).await {
+        return Some(reply);
+    }
+    let late_by = at.elapsed();
+    if late_by < STALL {
+        return None;
+    }
+    let extension = late_by.min(LATE_REPLY);
     timeout_at(Instant::now() + extension, reply).await.ok()
 }
 
@@ -123,8 +141,6 @@ impl Stalls {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
     use tokio::sync::oneshot;
 
     use super::*;
@@ -164,6 +180,32 @@ mod tests {
         });
         assert_eq!(reply, Some(Ok(7)));
         assert_eq!(stalls.count(), 1);
+    }
+
+    #[test]
+    fn connection_is_not_given_up_for_a_stall() {
+        let patience = Duration::from_millis(20);
+        let reply = runtime().block_on(async {
+            let at = Instant::now() + patience;
+            let (answer, answered) = oneshot::channel();
+            tokio::spawn(async move {
+                std::thread::sleep(20 * patience);
+                tokio::time::sleep(patience).await;
+                let _ = answer.send(7);
+            });
+            until_given_up(answered, at).await
+        });
+        assert_eq!(reply, Some(Ok(7)));
+    }
+
+    #[test]
+    fn late_replies_are_waited_for_whatever_the_deadline() {
+        for budget in [15, 50, 500, 10_000].map(Duration::from_millis) {
+            let deadline = Deadline::after(budget);
+            let times = Times::of_checks(&deadline);
+            assert!(times.reply_by >= deadline.at + MIN_AFTER_DEADLINE);
+            assert!(times.reply_by >= deadline.began() + LATE_REPLY);
+        }
     }
 
     #[test]

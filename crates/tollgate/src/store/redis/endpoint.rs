@@ -128,11 +128,15 @@ impl Endpoint {
             return Err(self.destination.failure().unwrap_or(RedisError::TooLate));
         }
         let deadline = Deadline::after(self.deadline);
-        self.exchange(&[parcel], Times::of_checks(&deadline))
-            .await?;
-        match Instant::now() <= deadline.at {
-            true => Ok(()),
-            false => Err(RedisError::TooLate),
+        let parcels = [parcel];
+        let mut call = pin!(self.exchange(&parcels, Times::of_checks(&deadline)));
+        match in_time(call.as_mut(), &deadline, &self.monitor.stalls).await {
+            Some(reply) => reply.map(drop),
+            None => {
+                // A connection that stays silent is given up at the end of the call.
+                call.await?;
+                Err(RedisError::TooLate)
+            }
         }
     }
 
