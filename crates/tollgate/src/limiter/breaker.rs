@@ -217,6 +217,20 @@ impl Breaker {
             Phase::Closed(_) => Duration::ZERO,
         }
     }
+
+    /// Takes the place of a probe that is this late, as its task will not run again. Only one of those who notice it may do so.
+    pub(super) fn retry_lost_probe(&self, now: Instant, late_by: Duration) -> bool {
+        let mut state = self.state.lock();
+        match &mut state.phase {
+            Phase::Open { next_probe, .. }
+                if now.saturating_duration_since(*next_probe) >= late_by =>
+            {
+                *next_probe = now;
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Failures {
@@ -280,6 +294,20 @@ mod tests {
 
     fn open(breaker: &Breaker, now: Instant) {
         while !breaker.failed(error(now), now) {}
+    }
+
+    #[test]
+    fn one_of_many_takes_the_place_of_a_lost_probe() {
+        let (breaker, now) = breaker();
+        open(&breaker, now);
+        let later = now + 10 * SECOND;
+        let late_by = breaker.probe_is_late_by(later);
+        assert_eq!(late_by, 10 * SECOND);
+        assert!(breaker.retry_lost_probe(later, late_by));
+        assert!(!breaker.retry_lost_probe(later, late_by));
+        assert_eq!(breaker.probe_is_late_by(later), Duration::ZERO);
+        breaker.close(later);
+        assert!(!breaker.retry_lost_probe(later, late_by));
     }
 
     #[test]

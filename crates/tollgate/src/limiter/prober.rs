@@ -1,7 +1,7 @@
 //! Watches the calls to the store, opens the breaker when they fail, and probes the store in the background until it closes again.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::store::{CallFailure, CallObserver, RedisStore};
 /// A probe that is late by this much does not get to run.
 const STARVED_AFTER: Duration = Duration::from_millis(50);
 
-/// One that is late by this much, more than a probe takes, never will.
+/// The task of a probe that is late by this much, beside the time to connect, will never run again.
 const LOST_AFTER: Duration = Duration::from_secs(5);
 
 /// The breaker of a store, and the task that probes the store while it is open.
@@ -25,8 +25,9 @@ pub(super) struct Prober {
     store: RedisStore,
     /// For the log: how large this process's share is.
     instances: Arc<Count>,
-    /// A runtime that ends takes the task along; then the next check starts another.
-    is_running: Arc<AtomicBool>,
+    /// The number of the task that probes, or 0. A runtime that ends takes the task along; then the next check starts another.
+    task: Arc<AtomicU64>,
+    tasks_started: AtomicU64,
     /// Ends a pause early.
     wake: Arc<Notify>,
     this: Weak<Self>,
@@ -42,7 +43,8 @@ impl Prober {
             breaker: Breaker::new(config),
             store,
             instances,
-            is_running: Arc::default(),
+            task: Arc::default(),
+            tasks_started: AtomicU64::new(0),
             wake: Arc::default(),
             this: Weak::clone(this),
         });
@@ -61,9 +63,12 @@ impl Prober {
             return true;
         }
         let late_by = self.breaker.probe_is_late_by(now);
-        if late_by > LOST_AFTER {
+        // Connecting is tried twice.
+        if late_by > LOST_AFTER + 2 * self.store.connect_timeout()
+            && self.breaker.retry_lost_probe(now, late_by)
+        {
             // The runtime of the task exists but does not run any more.
-            self.is_running.store(false, Ordering::Relaxed);
+            self.task.store(0, Ordering::Relaxed);
         }
         self.start();
         if late_by > STARVED_AFTER {
@@ -75,17 +80,22 @@ impl Prober {
 
     /// Starts to probe, unless that is being done or there is no runtime.
     fn start(&self) {
-        if self.is_running.load(Ordering::Relaxed) {
+        if self.task.load(Ordering::Relaxed) != 0 {
             return;
         }
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        if self.is_running.swap(true, Ordering::Relaxed) {
+        let number = 1 + self.tasks_started.fetch_add(1, Ordering::Relaxed);
+        let claim = (self.task).compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
+        if claim.is_err() {
             return;
         }
-        let running = Running(Arc::clone(&self.is_running));
-        runtime.spawn(probe_until_closed(Weak::clone(&self.this), running));
+        let task = ProbeTask {
+            number,
+            current: Arc::clone(&self.task),
+        };
+        runtime.spawn(probe_until_closed(Weak::clone(&self.this), task));
     }
 
     /// Probes the store once. Returns whether the breaker is closed.
@@ -108,9 +118,11 @@ impl Prober {
     }
 }
 
-async fn probe_until_closed(prober: Weak<Prober>, running: Running) {
+async fn probe_until_closed(prober: Weak<Prober>, task: ProbeTask) {
     let jitter = random();
-    while let Some((next, wake)) = next_probe(&prober, jitter) {
+    while task.is_current()
+        && let Some((next, wake)) = next_probe(&prober, jitter)
+    {
         match next.may_be_early {
             // Whichever comes first.
             true => drop(tokio::time::timeout(next.pause, wake.notified()).await),
@@ -123,7 +135,7 @@ async fn probe_until_closed(prober: Weak<Prober>, running: Running) {
             break;
         }
     }
-    drop(running);
+    drop(task);
     // It may have opened again before it was known that this task ends.
     if let Some(prober) = prober.upgrade()
         && prober.breaker.is_open()
@@ -174,12 +186,23 @@ impl CallObserver for Prober {
     }
 }
 
-/// Marks the task as ended, however it ends.
+/// A task that probes. Another may have taken its place while its runtime stood still.
 #[derive(Debug)]
-struct Running(Arc<AtomicBool>);
+struct ProbeTask {
+    number: u64,
+    current: Arc<AtomicU64>,
+}
 
-impl Drop for Running {
+impl ProbeTask {
+    fn is_current(&self) -> bool {
+        self.current.load(Ordering::Relaxed) == self.number
+    }
+}
+
+impl Drop for ProbeTask {
+    /// Makes room for the next task, however this one ends.
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
+        let _ =
+            (self.current).compare_exchange(self.number, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
