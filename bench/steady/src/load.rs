@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::Result;
+
 /// One in this many requests goes to the path with a limit that denies.
 ///
 /// At 1,000 requests per second that is 200, twice what the limit admits.
@@ -33,6 +35,17 @@ impl Load {
         // Each thread of wrk counts its requests on its own.
         let limited = self.requests.div_ceil(LIMITED_EVERY) + 2;
         self.not_ok.saturating_sub(limited)
+    }
+
+    /// Fails if the gateway answered with errors or left requests without a response.
+    pub(crate) fn check(&self, name: &str) -> Result<()> {
+        if self.errors() > 0 {
+            return Err(format!("{name}: {} responses are errors", self.errors()).into());
+        }
+        if self.failed > 0 {
+            return Err(format!("{name}: {} requests got no response", self.failed).into());
+        }
+        Ok(())
     }
 
     /// Adds a load that ran at the same time. Keeps the larger latencies.

@@ -97,9 +97,7 @@ impl Rig {
         let mark = self.upstream.mark()?;
         let before = self.gateway.counters()?;
         let (load, note) = load(self)?;
-        if load.errors() > 0 {
-            return Err(format!("{name}: {} responses are errors", load.errors()).into());
-        }
+        load.check(name)?;
         // The log first: it waits for requests that are still in flight.
         let arrivals = self.upstream.arrivals_since(mark)?;
         let counters = self.gateway.counters()?.since(before);

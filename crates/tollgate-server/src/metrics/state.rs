@@ -203,7 +203,7 @@ impl State {
         let about = "Decisions that Redis did not answer within the deadline";
         page.counter("store_missed_deadlines", about, shared.missed_deadlines)?;
         let about =
-            "Share of the last minute's decisions that Redis took, remembered denials included";
+            "Share of the last minute's decisions that Redis took, without remembered denials";
         page.family("store_share", about, MetricType::Gauge, |mut metric| {
             // Without decisions there is no sample.
             (shared.store_share()).map_or(Ok(()), |share| metric.encode_gauge(&share))

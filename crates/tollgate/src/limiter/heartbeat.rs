@@ -102,7 +102,7 @@ fn warn_once(error: &RedisError, count: &Count, has_warned: &mut bool) {
             %error,
             instances = count.now(),
             "could not register in Redis: assuming this many instances; if Redis is up, check that its user may \
-             run ZADD, ZREM and ZCARD (deploy/redis/users.acl)"
+             run ZADD, ZREM, ZCARD, ZREMRANGEBYSCORE and ZREVRANGE (deploy/redis/users.acl)"
         );
     }
 }

@@ -62,7 +62,7 @@ pub struct SharedStats {
     pub by_fallback: u64,
     /// Of those, the ones for which the store did not reply within the deadline.
     pub missed_deadlines: u64,
-    /// Decisions in the last minute by the store, remembered denials included.
+    /// Decisions in the last minute by the store. Remembered denials are left out: they would hide that others miss their deadline.
     pub last_minute_by_store: u64,
     /// Decisions in the last minute without the store.
     pub last_minute_by_fallback: u64,
@@ -321,7 +321,6 @@ impl SharedLimiter {
     fn recall(&self, charges: &[Charge<'_>], now: Instant) -> Option<(usize, Decision)> {
         let (denied, outcome) = self.denials.recall(charges, now)?;
         self.remembered.fetch_add(1, Ordering::Relaxed);
-        self.recent.count(now, true);
         let tiers = TierList::of(std::iter::once(Tier::new(&charges[denied], outcome)));
         let decision = Decision::of_many(tiers, false, outcome.at_us, Source::Remembered);
         Some((denied, decision))
