@@ -5,6 +5,7 @@
 
 mod address;
 mod document;
+mod encryption;
 mod error;
 mod fields;
 mod import;
@@ -25,6 +26,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqliteSy
 use sqlx::{ConnectOptions as _, Connection as _};
 
 pub use document::{StoredClient, StoredRule};
+pub(crate) use encryption::{Encryption, SSL_MODES};
 pub use error::DatabaseError;
 pub use import::{Import, Imported};
 pub use rules::Loaded;
@@ -92,6 +94,8 @@ use on_pool;
 impl Database {
     /// Opens the database at `sqlite:path`, `sqlite://path` or `postgres://user:password@host/name`, and brings its
     /// tables up to date. A SQLite file that is not there is made.
+    ///
+    /// A PostgreSQL on another machine must show a certificate for its host's name, unless the URL has an `sslmode`.
     ///
     /// # Errors
     /// If the URL makes no sense, the database cannot be reached in time, or a newer Tollgate has changed its tables.
@@ -280,6 +284,8 @@ fn postgres_pool(
             ("idle_in_transaction_session_timeout", within.as_str()),
         ])
         .disable_statement_logging();
+    let options =
+        encryption::encrypted(options, url).map_err(|problem| address.refused(&problem))?;
     // One more for whoever listens.
     Ok(pool_options(config, config.connections + 1).connect_lazy_with(options))
 }

@@ -8,8 +8,8 @@ use tollgate::Name;
 use super::secret::{Secret, Url};
 use super::values::name;
 use crate::audit::TrailConfig;
-use crate::database::{DEFAULT_SCOPE, WatchConfig};
-use crate::document::reading::{Fields, Place, choice, duration, number, text, truth};
+use crate::database::{DEFAULT_SCOPE, Encryption, SSL_MODES, WatchConfig};
+use crate::document::reading::{Fields, Place, choice, duration, listed, number, text, truth};
 use crate::document::{Problems, Spot};
 
 pub(super) const DATABASE: &[&str] = &["url", "poll", "scope", "cache"];
@@ -99,6 +99,12 @@ fn url(place: &Place<'_>, problems: &mut Problems) -> Option<Url> {
         }
         _ => false,
     };
+    if is_there && !Encryption::of(url.expose()).has_known_mode() {
+        place
+            .error(problems, "there is no such sslmode")
+            .help(format!("use {}", listed(&SSL_MODES, "or")));
+        return None;
+    }
     if is_there && !scalar.text.contains(char::is_control) {
         return Some(url);
     }

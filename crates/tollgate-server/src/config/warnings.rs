@@ -15,7 +15,7 @@ use crate::document::Problems;
 
 /// Adds all warnings.
 pub(super) fn all(draft: &Draft, problems: &mut Problems) {
-    let each: [fn(&Draft, &mut Problems); 20] = [
+    let each: [fn(&Draft, &mut Problems); 21] = [
         nothing_listens,
         nothing_is_limited,
         idle_store_fields,
@@ -33,6 +33,7 @@ pub(super) fn all(draft: &Draft, problems: &mut Problems) {
         callers::key_source_without_keys,
         callers::keys_without_a_source,
         secrets::redis_password_without_tls,
+        secrets::database_without_verified_tls,
         secrets::token_in_clear,
         secrets::redis_password_in_clear,
         secrets::database_password_in_clear,

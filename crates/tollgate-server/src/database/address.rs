@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::encryption;
 use super::error::DatabaseError;
 
 /// The two kinds of database.
@@ -53,7 +54,7 @@ impl Address {
         Ok(Self {
             kind: Kind::Sqlite,
             shown,
-            file: Some(file.into()),
+            file: Some(percent_decoded(file).into()),
             secrets: Vec::new(),
         })
     }
@@ -95,7 +96,7 @@ impl Address {
     }
 
     /// A URL that the driver does not understand.
-    pub(super) fn refused(&self, error: &sqlx::Error) -> DatabaseError {
+    pub(super) fn refused(&self, error: &impl ToString) -> DatabaseError {
         DatabaseError::Url {
             database: self.shown.clone(),
             why: self.without_secrets(&error.to_string()),
@@ -110,7 +111,7 @@ impl Address {
             why: format!(
                 "{}{}",
                 self.without_secrets(&error.to_string()),
-                remedy(error)
+                encryption::remedy(error).unwrap_or_else(|| remedy(error))
             ),
             is_about_data: is_about_data(error),
         }
@@ -156,7 +157,7 @@ fn is_about_data(error: &sqlx::Error) -> bool {
     }
 }
 
-fn percent_decoded(text: &str) -> String {
+pub(super) fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {

@@ -21,6 +21,7 @@ mod config_random;
 mod csv;
 mod database;
 mod database_commands;
+mod database_tls;
 mod database_watch;
 mod deployed;
 mod descriptors;

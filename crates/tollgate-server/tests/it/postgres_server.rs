@@ -18,30 +18,45 @@ pub(crate) struct PostgresServer {
     folder: TempDir,
     /// Where it listens beside its socket file.
     port: Option<u16>,
+    speaks_tls: bool,
 }
 
 impl PostgresServer {
     pub(crate) fn start() -> Self {
-        Self::start_at(None)
+        Self::start_at(None, None)
     }
 
     /// On this port as well, for those who know of no socket file.
     pub(crate) fn listening(port: u16) -> Self {
-        Self::start_at(Some(port))
+        Self::start_at(Some(port), None)
     }
 
-    fn start_at(port: Option<u16>) -> Self {
+    /// On this port, with TLS: the certificate and its key, both in PEM.
+    pub(crate) fn with_tls(port: u16, certificate: &str, key: &str) -> Self {
+        Self::start_at(Some(port), Some((certificate, key)))
+    }
+
+    fn start_at(port: Option<u16>, tls: Option<(&str, &str)>) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        if let Some((certificate, key)) = tls {
+            std::fs::write(folder.path().join("cert.pem"), certificate).unwrap();
+            std::fs::write(folder.path().join("key.pem"), key).unwrap();
+            // PostgreSQL takes no key that others can read.
+            run(Command::new("chmod")
+                .arg("600")
+                .arg(folder.path().join("key.pem")));
+        }
         run(Command::new("cp")
             .args(["-a", "--reflink=auto"])
             .arg(template())
             .arg(folder.path().join("data")));
         give_away(folder.path());
-        let process = spawn(folder.path(), port);
+        let process = spawn(folder.path(), port, tls.is_some());
         let mut server = Self {
             process,
             folder,
             port,
+            speaks_tls: tls.is_some(),
         };
         server.wait_until_it_answers();
         server
@@ -77,7 +92,7 @@ impl PostgresServer {
     }
 
     pub(crate) fn start_again(&mut self) {
-        self.process = spawn(self.folder.path(), self.port);
+        self.process = spawn(self.folder.path(), self.port, self.speaks_tls);
         self.wait_until_it_answers();
     }
 
@@ -107,7 +122,7 @@ impl PostgresServer {
             // After a crash, it waits for those that the one before left behind to see that it is gone: it ends then,
             // and has to be started once more.
             if self.process.try_wait().unwrap().is_some() {
-                self.process = spawn(self.folder.path(), self.port);
+                self.process = spawn(self.folder.path(), self.port, self.speaks_tls);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -132,7 +147,7 @@ impl Drop for PostgresServer {
     }
 }
 
-fn spawn(folder: &Path, port: Option<u16>) -> Child {
+fn spawn(folder: &Path, port: Option<u16>, speaks_tls: bool) -> Child {
     let log = std::fs::File::options()
         .create(true)
         .append(true)
@@ -157,6 +172,15 @@ fn spawn(folder: &Path, port: Option<u16>) -> Child {
         "max_wal_senders=0",
     ]);
     settings.push(&socket);
+    let file = |setting, name| format!("{setting}={}", folder.join(name).display());
+    let tls = [
+        file("ssl_cert_file", "cert.pem"),
+        file("ssl_key_file", "key.pem"),
+    ];
+    if speaks_tls {
+        settings.push("ssl=on");
+        settings.extend(tls.iter().map(String::as_str));
+    }
     settings.extend(at.as_deref());
     let mut command = as_user(&program("postgres"));
     command.arg("-D").arg(folder.join("data"));

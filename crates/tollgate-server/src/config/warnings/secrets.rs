@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::config::StoreConfig;
 use crate::config::draft::Draft;
+use crate::database::Encryption;
 use crate::document::Problems;
 
 const CLEAR: &str = "everybody who can read it has it, and so has every copy";
@@ -31,6 +32,19 @@ pub(super) fn redis_password_without_tls(draft: &Draft, problems: &mut Problems)
                 "the password goes to another machine without TLS: everybody on the way can read it",
             )
             .help("use rediss:// if the server speaks TLS");
+    }
+}
+
+pub(super) fn database_without_verified_tls(draft: &Draft, problems: &mut Problems) {
+    let Some(database) = &draft.database else {
+        return;
+    };
+    if let Some(weakness) = Encryption::of(database.url.expose()).weakness() {
+        problems
+            .warning(draft.spots.database.clone(), weakness.to_string())
+            .help(
+                "leave sslmode out (verify-full), with sslrootcert=FILE if an authority of your own issued the certificate",
+            );
     }
 }
 

@@ -238,6 +238,42 @@ fn a_password_on_its_way_without_tls() {
 }
 
 #[test]
+fn a_database_that_is_not_verified() {
+    let text = |settings: &str| {
+        format!(
+            "{GATEWAY}{RULE}rules_from: file\ndatabase: {{ url: \"postgres://u:${{PW}}@db.internal/x{settings}\" }}\n"
+        )
+    };
+    for (settings, says) in [
+        (
+            "?sslmode=disable",
+            "database.url: the connection to the database is not encrypted",
+        ),
+        ("?sslmode=prefer", "encrypted only if the server offers it"),
+        (
+            "?sslmode=require",
+            "the certificate of the database is not verified",
+        ),
+        ("?sslmode=verify-ca", "may be for any name"),
+        ("?sslmode=require&sslrootcert=ca.pem", "may be for any name"),
+    ] {
+        warns(&text(settings), says, (settings, ""));
+        warns(&text(settings), says, ("db.internal", "127.0.0.1"));
+        warns(
+            &text(settings),
+            says,
+            (settings, "?sslmode=verify-full&sslrootcert=ca.pem"),
+        );
+    }
+    let error = parse(&text("?sslmode=verify_full"), &|_| Some("pw".to_owned())).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("there is no such sslmode") && error.contains("verify-full"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_secret_in_the_file() {
     let text = format!("{GATEWAY}{RULE}admin: {{ token: 0123456789abcdef0123 }}\n");
     let says = "admin.token: the token stands in the file";
