@@ -28,7 +28,8 @@ use sqlx::{ConnectOptions as _, Connection as _};
 pub use document::{StoredClient, StoredRule};
 pub(crate) use encryption::{Encryption, SSL_MODES};
 pub use error::DatabaseError;
-pub use import::{Import, Imported};
+pub(crate) use import::imported_into_nothing;
+pub use import::{Changed, FieldChange, Import, Imported};
 pub use rules::Loaded;
 pub use violations::{ViolationFilter, ViolationRow};
 pub(crate) use watch::WatchCounts;
@@ -109,19 +110,26 @@ impl Database {
     /// # Errors
     /// As [`open`](Self::open), and if there is no such file.
     pub async fn open_existing(url: &str) -> Result<Self, DatabaseError> {
-        let address = Address::of(url)?;
-        match address.is_missing() {
+        match Self::is_missing(url)? {
             false => Self::open(url).await,
             true => Err(DatabaseError::Failed {
                 doing: "open it",
-                database: address.shown().to_owned(),
+                database: Address::of(url)?.shown().to_owned(),
                 why: "there is no such file; `tollgate rules import` makes it".to_owned(),
                 is_about_data: false,
             }),
         }
     }
 
-    /// The same, with settings.
+    /// Whether it is a SQLite file that is not there.
+    ///
+    /// # Errors
+    /// If the URL makes no sense.
+    pub fn is_missing(url: &str) -> Result<bool, DatabaseError> {
+        Ok(Address::of(url)?.is_missing())
+    }
+
+    /// The same as [`open`](Self::open), with settings.
     ///
     /// # Errors
     /// As [`open`](Self::open).

@@ -11,7 +11,8 @@ pub(super) const RULES_EXAMPLES: &str = "\
 Examples:
   tollgate rules list                                     the database of tollgate.yaml
   tollgate rules list --database sqlite:tollgate.db
-  tollgate rules import rules.yaml --dry-run
+  tollgate rules import rules.yaml --dry-run              every change, field by field; secrets as ***
+  tollgate rules import rules.yaml --if-empty             for the first start
   tollgate rules export > rules.yaml
   tollgate rules set charges --plan free --limit \"10/s burst 50\" --mode shadow
   tollgate rules remove charges --plan free
@@ -96,6 +97,15 @@ pub(crate) struct ImportArgs {
     /// Remove rules and clients that are not in the file.
     #[arg(long)]
     pub(crate) prune: bool,
+
+    /// As --prune, and remove fields that the file leaves out. Otherwise they stay as they are stored, such as a client's
+    /// API key, and only null removes one: `plan: null`.
+    #[arg(long)]
+    pub(crate) exact: bool,
+
+    /// Change nothing if there are rules or clients already.
+    #[arg(long, conflicts_with_all = ["prune", "exact"])]
+    pub(crate) if_empty: bool,
 }
 
 #[derive(Args, Debug)]

@@ -46,6 +46,11 @@ impl Meant {
         })
     }
 
+    /// Whether it is a SQLite file that is not there yet.
+    pub(super) fn is_missing(&self) -> Result<bool, Failure> {
+        Ok(Database::is_missing(&self.url)?)
+    }
+
     pub(super) async fn open(&self) -> Result<Database, Failure> {
         Ok(Database::open(&self.url).await?)
     }

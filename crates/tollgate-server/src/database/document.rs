@@ -70,6 +70,25 @@ pub(super) struct ClientRow {
     pub(super) active: bool,
 }
 
+/// A field of a row, as a document has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    pub(super) value: Option<Value>,
+    /// It may not be shown.
+    pub(super) is_secret: bool,
+}
+
+impl Field {
+    fn open(name: &'static str, value: Option<Value>) -> Self {
+        Self {
+            name,
+            value,
+            is_secret: false,
+        }
+    }
+}
+
 /// A row with what the table knows beside it.
 pub(super) struct Kept<T> {
     pub(super) row: T,
@@ -94,6 +113,54 @@ impl RuleRow {
         };
         fields.end()?;
         Ok(row)
+    }
+
+    /// The same with what `document` leaves out as it is stored. What is null in it was said: nothing.
+    pub(super) fn over(self, stored: &Self, document: &Value) -> Self {
+        let kept = |field: &str| document.get(field).is_none();
+        let or = |field: &str, new, stored: &Option<String>| match kept(field) {
+            true => stored.clone(),
+            false => new,
+        };
+        Self {
+            id: self.id,
+            plan: self.plan,
+            matches: or("match", self.matches, &stored.matches),
+            per: or("per", self.per, &stored.per),
+            limit: match kept("limit") {
+                true => stored.limit.clone(),
+                false => self.limit,
+            },
+            mode: or("mode", self.mode, &stored.mode),
+            on_store_failure: or(
+                "on_store_failure",
+                self.on_store_failure,
+                &stored.on_store_failure,
+            ),
+            active: match kept("active") {
+                true => stored.active,
+                false => self.active,
+            },
+            description: or("description", self.description, &stored.description),
+        }
+    }
+
+    /// What it says beside its name.
+    pub(super) fn fields(&self) -> Vec<Field> {
+        let json = |text: &Option<String>| {
+            let parse = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| json!(text));
+            text.as_ref().map(parse)
+        };
+        let text = |text: &Option<String>| text.clone().map(Value::from);
+        vec![
+            Field::open("match", json(&self.matches)),
+            Field::open("per", json(&self.per)),
+            Field::open("limit", self.limit.document()),
+            Field::open("mode", text(&self.mode)),
+            Field::open("on_store_failure", text(&self.on_store_failure)),
+            Field::open("description", text(&self.description)),
+            Field::open("active", Some(json!(self.active))),
+        ]
     }
 
     /// As messages call it.
@@ -209,6 +276,41 @@ impl ClientRow {
         }
         fields.end()?;
         Ok(row)
+    }
+
+    /// The same with what `document` leaves out as it is stored. What is null in it was said: nothing.
+    pub(super) fn over(self, stored: &Self, document: &Value) -> Self {
+        let kept = |field: &str| document.get(field).is_none();
+        let or = |field: &str, new, stored: &Option<String>| match kept(field) {
+            true => stored.clone(),
+            false => new,
+        };
+        Self {
+            id: self.id,
+            plan: or("plan", self.plan, &stored.plan),
+            api_key_sha256: or(
+                "api_key_sha256",
+                self.api_key_sha256,
+                &stored.api_key_sha256,
+            ),
+            active: match kept("active") {
+                true => stored.active,
+                false => self.active,
+            },
+        }
+    }
+
+    /// What it says beside its name.
+    pub(super) fn fields(&self) -> Vec<Field> {
+        vec![
+            Field::open("plan", self.plan.clone().map(Value::from)),
+            Field {
+                name: "api_key_sha256",
+                value: self.api_key_sha256.clone().map(Value::from),
+                is_secret: true,
+            },
+            Field::open("active", Some(json!(self.active))),
+        ]
     }
 
     pub(super) fn name(&self) -> String {

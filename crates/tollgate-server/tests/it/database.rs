@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tollgate_server::database::{Database, DatabaseConfig, Import, MOST_RULES};
+use tollgate_server::database::{
+    Changed, Database, DatabaseConfig, FieldChange, Import, MOST_RULES,
+};
 
 use crate::postgres_server::PostgresServer;
 
@@ -93,6 +95,9 @@ on_both!(
     scopes_do_not_see_each_other,
     an_import_says_what_it_changes_and_touches_nothing_else,
     a_dry_run_changes_nothing,
+    what_an_import_leaves_out_stays_and_null_removes_it,
+    an_import_if_empty_changes_no_scope_that_has_something,
+    an_api_key_that_stays_is_not_given_to_another_client,
     one_bad_document_and_nothing_is_imported,
     api_keys_can_change_hands_in_one_import,
     every_change_raises_the_generation_also_by_hand,
@@ -250,10 +255,13 @@ async fn an_import_says_what_it_changes_and_touches_nothing_else(place: Place) {
         .await
         .unwrap();
     assert_eq!(
-        (added.added, added.changed),
-        (vec!["rule new".to_owned()], vec!["rule changed".to_owned()])
+        (added.added, names(&added.changed)),
+        (vec!["rule new".to_owned()], vec!["rule changed"])
     );
-    assert_eq!((added.removed, added.unchanged), (vec![], 2));
+    assert_eq!(
+        (added.removed, added.unchanged, added.moved),
+        (vec![], 2, 1)
+    );
     assert_eq!(database.load(SCOPE).await.unwrap().rules.len(), 4);
 
     let pruned = database
@@ -287,6 +295,7 @@ async fn a_dry_run_changes_nothing(place: Place) {
     let how = Import {
         prune: true,
         dry_run: true,
+        ..Import::default()
     };
     let would = database
         .import(SCOPE, &[rule("b", 1)], &[client("m")], how)
@@ -300,6 +309,203 @@ async fn a_dry_run_changes_nothing(place: Place) {
         )
     );
     assert_eq!(database.load(SCOPE).await.unwrap(), before);
+}
+
+fn names(changed: &[Changed]) -> Vec<&str> {
+    changed
+        .iter()
+        .map(|changed| changed.name.as_str())
+        .collect()
+}
+
+/// Every optional field of rules and clients.
+async fn what_an_import_leaves_out_stays_and_null_removes_it(place: Place) {
+    let database = place.open().await;
+    let hash = "0123456789abcdef".repeat(4);
+    let acme = json!({ "id": "acme", "plan": "pro", "api_key_sha256": hash });
+    let stored = || async { database.load(SCOPE).await.unwrap() };
+    let whole = [charges()];
+    database
+        .replace_all(SCOPE, &whole, std::slice::from_ref(&acme))
+        .await
+        .unwrap();
+
+    let bare = [json!({ "id": "charges", "plan": "free" })];
+    let imported = database
+        .import(SCOPE, &bare, &[json!({ "id": "acme" })], Import::default())
+        .await
+        .unwrap();
+    assert_eq!((imported.changed, imported.unchanged), (vec![], 2));
+    assert_eq!(
+        (stored().await.rules, stored().await.clients),
+        (whole.to_vec(), vec![acme.clone()])
+    );
+
+    for field in [
+        "match",
+        "per",
+        "limit",
+        "mode",
+        "on_store_failure",
+        "description",
+    ] {
+        let mut nothing = bare[0].clone();
+        nothing[field] = Value::Null;
+        let imported = database
+            .import(SCOPE, &[nothing], &[], Import::default())
+            .await
+            .unwrap();
+        let before = Some(charges()[field].clone());
+        let change = FieldChange {
+            field,
+            before,
+            after: None,
+        };
+        assert_eq!(imported.changed[0].fields, [change]);
+        assert!(stored().await.rules[0].get(field).is_none(), "{field}");
+        // The others stay.
+        database
+            .import(
+                SCOPE,
+                &[json!({ "id": "charges", "plan": "free", field: charges()[field] })],
+                &[],
+                Import::default(),
+            )
+            .await
+            .unwrap();
+        assert_eq!(stored().await.rules, whole, "{field}");
+    }
+    for (field, before) in [("plan", "pro"), ("api_key_sha256", "***")] {
+        let nothing = json!({ "id": "acme", field: null });
+        let imported = database
+            .import(SCOPE, &[], &[nothing], Import::default())
+            .await
+            .unwrap();
+        let before = Some(json!(before));
+        assert_eq!(
+            imported.changed[0].fields,
+            [FieldChange {
+                field,
+                before,
+                after: None
+            }]
+        );
+        assert!(stored().await.clients[0].get(field).is_none(), "{field}");
+        database
+            .import(SCOPE, &[], std::slice::from_ref(&acme), Import::default())
+            .await
+            .unwrap();
+    }
+
+    database
+        .set_active(SCOPE, "charges", Some("free"), false)
+        .await
+        .unwrap();
+    let asleep = json!({ "id": "acme", "active": false });
+    database
+        .import(SCOPE, &bare, &[asleep], Import::default())
+        .await
+        .unwrap();
+    database
+        .import(
+            SCOPE,
+            &bare,
+            &[json!({ "id": "acme", "plan": "free" })],
+            Import::default(),
+        )
+        .await
+        .unwrap();
+    let (rules, clients) = database.list(SCOPE).await.unwrap();
+    assert!(
+        !rules[0].active && !clients[0].active,
+        "what is not active stays so"
+    );
+    assert_eq!(clients[0].document["api_key_sha256"], hash);
+
+    let pruned = Import {
+        prune: true,
+        ..Import::default()
+    };
+    database
+        .import(SCOPE, &bare, &[json!({ "id": "acme" })], pruned)
+        .await
+        .unwrap();
+    assert_eq!(database.list(SCOPE).await.unwrap().1, clients);
+    database
+        .replace_all(SCOPE, &[], &[json!({ "id": "acme" })])
+        .await
+        .unwrap();
+    assert_eq!(
+        stored().await.clients,
+        [json!({ "id": "acme" })],
+        "exactly as it was said"
+    );
+}
+
+async fn an_import_if_empty_changes_no_scope_that_has_something(place: Place) {
+    let database = place.open().await;
+    let how = Import {
+        if_empty: true,
+        ..Import::default()
+    };
+    let first = database
+        .import(SCOPE, &[rule("a", 1)], &[], how)
+        .await
+        .unwrap();
+    assert_eq!(
+        (first.added, first.skipped),
+        (vec!["rule a".to_owned()], false)
+    );
+    let second = database
+        .import(SCOPE, &[rule("a", 2), rule("b", 1)], &[], how)
+        .await
+        .unwrap();
+    assert_eq!((second.added, second.skipped), (vec![], true));
+    assert_eq!(database.load(SCOPE).await.unwrap().rules, [rule("a", 1)]);
+    let other = database
+        .import("other", &[], &[client("m")], how)
+        .await
+        .unwrap();
+    assert!(!other.skipped, "another scope is empty");
+    let again = database
+        .import("other", &[rule("a", 1)], &[], how)
+        .await
+        .unwrap();
+    assert!(again.skipped, "it has a client");
+}
+
+async fn an_api_key_that_stays_is_not_given_to_another_client(place: Place) {
+    let database = place.open().await;
+    let with_key = |id: &str| json!({ "id": id, "api_key_sha256": "a".repeat(64) });
+    database
+        .replace_all(SCOPE, &[], &[with_key("acme")])
+        .await
+        .unwrap();
+    for clients in [
+        vec![with_key("other")],
+        vec![with_key("other"), json!({ "id": "acme" })],
+    ] {
+        let error = database
+            .import(SCOPE, &[], &clients, Import::default())
+            .await
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("the API key of client"),
+            "{error}"
+        );
+    }
+    let moved = [
+        with_key("other"),
+        json!({ "id": "acme", "api_key_sha256": null }),
+    ];
+    database
+        .import(SCOPE, &[], &moved, Import::default())
+        .await
+        .unwrap();
+    assert_eq!(
+        database.load(SCOPE).await.unwrap().clients,
+        [json!({ "id": "acme" }), with_key("other")]
+    );
 }
 
 async fn one_bad_document_and_nothing_is_imported(place: Place) {

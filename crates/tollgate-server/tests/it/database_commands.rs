@@ -110,7 +110,7 @@ fn an_import_says_what_it_would_change_and_then_does() {
     let would = operator.text(&["rules", "import", "less.yaml", "--prune", "--dry-run"]);
     assert_eq!(
         would,
-        "would be changed: rule client\nwould be removed: rule client of plan free\n\
+        "would be changed: rule client\n  limit: 100/s burst 500 → 7/s burst 7\nwould be removed: rule client of plan free\n\
          would be removed: rule charges\nwould be removed: client merchant_123\n0 unchanged\n"
     );
     let before = operator.text(&["rules", "export"]);
@@ -119,6 +119,132 @@ fn an_import_says_what_it_would_change_and_then_does() {
     let after = operator.json(&["rules", "list", "--json"]);
     assert_eq!(after.as_array().unwrap().len(), 1);
     assert_eq!(after[0]["rule"]["limit"]["burst"], 7);
+}
+
+#[test]
+fn importing_a_client_without_its_key_keeps_the_key() {
+    for place in [Place::sqlite(), Place::postgres()] {
+        let operator = Operator::at(place);
+        operator.text(&["rules", "import", "rules.yaml"]);
+        let file = |text: &str| {
+            operator.write("less.yaml", text);
+            let would = operator.text(&["rules", "import", "less.yaml", "--dry-run"]);
+            let said = operator.text(&["rules", "import", "less.yaml"]);
+            assert_eq!(would.replace("would be ", ""), said, "{text}");
+            (would, operator.text(&["rules", "export"]))
+        };
+        let (would, now) = file("clients: [{ id: merchant_123, plan: pro }]");
+        assert_eq!(
+            would,
+            "would be changed: client merchant_123\n  plan: free → pro\n0 unchanged\n"
+        );
+        assert!(now.contains("api_key_sha256: \"0123456789abcdef"), "{now}");
+        let another = format!(
+            "clients: [{{ id: merchant_123, api_key_sha256: \"{}\" }}]",
+            "ab".repeat(32)
+        );
+        let (would, now) = file(&another);
+        assert!(
+            would.contains("  api_key_sha256: *** → *** (another)\n"),
+            "{would}"
+        );
+        assert!(
+            now.contains(&"ab".repeat(32)) && !would.contains("abab"),
+            "{now}{would}"
+        );
+        let (would, now) = file("clients: [{ id: merchant_123, api_key_sha256: null }]");
+        assert!(would.contains("  api_key_sha256: *** → none\n"), "{would}");
+        assert!(
+            !now.contains("api_key_sha256") && now.contains("plan: \"pro\""),
+            "{now}"
+        );
+        // Of a rule as well, and what is missing may be stored.
+        let (would, now) = file("rules: [{ id: charges, limit: 7/s, description: ~ }]");
+        assert!(
+            would.contains("  limit: 600 per 1m sliding_counter → 7/s burst 7\n  description: as agreed: ${SO} → none\n"),
+            "{would}"
+        );
+        assert!(
+            now.contains("on_store_failure: \"closed\"") && now.contains("mode: \"off\""),
+            "{now}"
+        );
+    }
+}
+
+#[test]
+fn an_exact_import_makes_the_database_like_the_file() {
+    let operator = Operator::at(Place::sqlite());
+    operator.text(&["rules", "import", "rules.yaml"]);
+    let all = operator.text(&["rules", "export", "--all"]);
+    operator.write("all.yaml", &all);
+    operator.write(
+        "more.yaml",
+        "rules: [{ id: client, per: [client], limit: 1/s, mode: shadow }, { id: more, per: [], limit: 1/s }]\n\
+         clients: [{ id: merchant_123, plan: pro }, { id: other }]",
+    );
+    operator.text(&["rules", "import", "more.yaml"]);
+    let would = operator.text(&["rules", "import", "all.yaml", "--exact", "--dry-run"]);
+    for line in [
+        "  limit: 1/s burst 1 → 100/s burst 500\n",
+        "  mode: shadow → none\n",
+        "  plan: pro → free\n",
+        "would be removed: rule more\n",
+        "would be removed: client other\n",
+    ] {
+        assert!(would.contains(line), "{line}: {would}");
+    }
+    operator.text(&["rules", "import", "all.yaml", "--exact"]);
+    assert_eq!(operator.text(&["rules", "export", "--all"]), all);
+}
+
+#[test]
+fn an_import_if_empty_reverts_no_change() {
+    let operator = Operator::at(Place::sqlite());
+    let import = ["rules", "import", "rules.yaml", "--if-empty"];
+    assert!(operator.text(&import).contains("added: rule client\n"));
+    operator.text(&["rules", "set", "client", "--limit", "20/s"]);
+    let before = operator.text(&["rules", "export"]);
+    assert_eq!(
+        operator.text(&import),
+        "nothing imported: the scope default has rules or clients already\n"
+    );
+    assert_eq!(operator.text(&["rules", "export"]), before);
+    operator.refusal(2, &[&import[..], &["--prune"]].concat());
+}
+
+#[test]
+fn what_is_wrong_or_only_tried_makes_no_database() {
+    let operator = Operator::at(Place::sqlite());
+    let file = operator.place.url.strip_prefix("sqlite:").unwrap();
+    let would = operator.text(&["rules", "import", "rules.yaml", "--dry-run"]);
+    assert!(
+        would.starts_with("would be added: rule client of plan free\n"),
+        "{would}"
+    );
+    operator.write("bad.yaml", "rules: [{ id: a, per: [client] }]");
+    operator.refusal(2, &["rules", "import", "bad.yaml"]);
+    operator.refusal(1, &["rules", "set", "client", "--mode", "off"]);
+    assert!(!std::path::Path::new(file).exists());
+}
+
+#[test]
+fn a_field_with_nothing_behind_it_removes_nothing() {
+    let operator = Operator::at(Place::sqlite());
+    operator.text(&["rules", "import", "rules.yaml"]);
+    operator.write(
+        "blank.yaml",
+        "clients:\n  - id: merchant_123\n    api_key_sha256:\n",
+    );
+    let error = operator.refusal(2, &["rules", "import", "blank.yaml"]);
+    assert!(
+        error.contains("blank.yaml:3") && error.contains("this is empty"),
+        "{error}"
+    );
+    assert!(
+        operator
+            .text(&["rules", "export"])
+            .contains("api_key_sha256")
+    );
 }
 
 #[test]

@@ -14,7 +14,11 @@ use crate::database::StoredRule;
 pub(super) fn set(meant: &Meant, args: &SetArgs, out: &mut impl Write) -> Result<(), Failure> {
     let name = name_of(&args.id, args.plan.as_deref());
     let is_new = block_on(async {
-        let database = meant.open().await?;
+        // Only a rule that can be new makes a file.
+        let database = match args.limit {
+            Some(_) => meant.open().await?,
+            None => meant.open_what_is_there().await?,
+        };
         let (rules, clients) = database.list(&meant.scope).await?;
         let is_it = |rule: &&StoredRule| {
             rule.document["id"] == json!(args.id)
