@@ -9,6 +9,7 @@ mod encryption;
 mod error;
 mod fields;
 mod import;
+mod private_file;
 mod rules;
 mod schema;
 mod violations;
@@ -259,8 +260,9 @@ fn sqlite_pool(
     address: &Address,
     config: &DatabaseConfig,
 ) -> Result<SqlitePool, DatabaseError> {
-    let options = SqliteConnectOptions::from_str(url)
-        .map_err(|error| address.refused(&error))?
+    let options = SqliteConnectOptions::from_str(url).map_err(|error| address.refused(&error))?;
+    private_file::make(options.get_filename());
+    let options = options
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         // Survives a crash of the program; of the machine, the last moments may be lost, and nothing else.

@@ -748,6 +748,28 @@ async fn more_rules_than_a_scope_may_have_are_refused(place: Place) {
     assert!(error.to_string().contains("at most 10000"), "{error}");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_sqlite_file_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    // Also with a blank in its name, which URLs escape.
+    let url = format!("sqlite:{}/the%20rules.db", folder.path().display());
+    block_on(async {
+        let database = Database::open(&url).await.unwrap();
+        database.set_rule(SCOPE, &rule("a", 1)).await.unwrap();
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(folder.path()).unwrap() {
+            let entry = entry.unwrap();
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            files.push((entry.file_name().into_string().unwrap(), mode));
+        }
+        files.sort();
+        let expected = ["the rules.db", "the rules.db-shm", "the rules.db-wal"];
+        assert_eq!(files, expected.map(|name| (name.to_owned(), 0o600)));
+    });
+}
+
 #[test]
 fn a_password_shows_in_no_error_and_no_debug() {
     let place = Place::postgres();

@@ -94,6 +94,11 @@ impl Writer {
     }
 }
 
+/// A new file is for its owner and group: it says who asked for what.
 fn opened(file: &Path) -> io::Result<File> {
-    File::options().append(true).create(true).open(file)
+    let mut options = File::options();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o640);
+    options.open(file)
 }
