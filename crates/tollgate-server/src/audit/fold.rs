@@ -70,7 +70,7 @@ impl Violation<'_> {
     }
 
     /// The row of the first of its bucket and second.
-    pub(super) fn row(&self) -> ViolationRow {
+    fn row(&self) -> ViolationRow {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let name = |text: &str| escaped(text, MOST_NAME);
         ViolationRow {
@@ -85,6 +85,9 @@ impl Violation<'_> {
             remaining: number(self.remaining),
             cost: number(self.cost),
             count: 1,
+            other_clients: false,
+            other_ips: false,
+            other_endpoints: false,
             source: self.source.as_str().to_owned(),
             generation: number(self.generation),
         }
@@ -106,6 +109,19 @@ impl Violation<'_> {
         name
     }
 
+    /// Whether this is what a row has as its endpoint.
+    fn is_at(&self, stored: Option<&str>) -> bool {
+        // Most are stored as they came.
+        let plain = match (stored, self.method, self.route) {
+            (Some(stored), Some(method), Some(route)) => {
+                let rest = stored.strip_prefix(method);
+                rest.and_then(|rest| rest.strip_prefix(' ')) == Some(route)
+            }
+            _ => false,
+        };
+        plain || stored == self.endpoint().as_deref()
+    }
+
     fn endpoint(&self) -> Option<String> {
         let method = self.method.map(|method| escaped(method, 32));
         let route = self.route.map(|route| escaped(route, MOST_ENDPOINT));
@@ -113,5 +129,61 @@ impl Violation<'_> {
             (Some(method), Some(route)) => Some(format!("{method} {route}")),
             (method, route) => method.or(route),
         }
+    }
+}
+
+/// What was denied so far in one bucket in one second.
+#[derive(Debug)]
+pub(super) struct Fold {
+    row: ViolationRow,
+    /// Of the first; the row has it as text.
+    ip: Option<IpAddr>,
+}
+
+impl Fold {
+    /// With one violation.
+    pub(super) fn of(violation: &Violation<'_>) -> Self {
+        Self {
+            row: violation.row(),
+            ip: violation.ip,
+        }
+    }
+
+    /// Counts one more, and notes what differs from the first: a bucket may be shared by many clients.
+    pub(super) fn add(&mut self, violation: &Violation<'_>) {
+        let row = &mut self.row;
+        row.count = row.count.saturating_add(1);
+        row.other_clients = row.other_clients || is_other(row.client.as_deref(), violation.client);
+        row.other_ips = row.other_ips || self.ip != violation.ip;
+        row.other_endpoints = row.other_endpoints || !violation.is_at(row.endpoint.as_deref());
+    }
+
+    /// Makes one of two of the same bucket and second: the one that came first, with the counts of both.
+    pub(super) fn merge(&mut self, mut other: Self) {
+        if other.row.at_us < self.row.at_us {
+            std::mem::swap(self, &mut other);
+        }
+        let (row, other) = (&mut self.row, other.row);
+        row.count = row.count.saturating_add(other.count);
+        row.other_clients |= other.other_clients || row.client != other.client;
+        row.other_ips |= other.other_ips || row.ip != other.ip;
+        row.other_endpoints |= other.other_endpoints || row.endpoint != other.endpoint;
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> i64 {
+        self.row.count
+    }
+
+    pub(super) fn into_row(self) -> ViolationRow {
+        self.row
+    }
+}
+
+/// Whether a name is another than the stored one, which is escaped; most are stored as they came.
+fn is_other(stored: Option<&str>, name: Option<&str>) -> bool {
+    match (stored, name) {
+        (Some(stored), Some(name)) => stored != name && stored != escaped(name, MOST_NAME),
+        (stored, name) => stored.is_some() != name.is_some(),
     }
 }

@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::database::ViolationRow;
+use super::fold::{Fold, Violation};
 
 /// How long after its end a second may still be added to.
 const GRACE_US: i64 = 250_000;
 const SECOND_US: i64 = 1_000_000;
 
 /// Folds by identity, which is a hash already.
-pub(super) type Folds = HashMap<u64, Box<ViolationRow>, BuildHasherDefault<AsItIs>>;
+pub(super) type Folds = HashMap<u64, Box<Fold>, BuildHasherDefault<AsItIs>>;
 
 /// Takes a hash for a hash.
 #[derive(Default)]
@@ -101,9 +101,15 @@ struct Slot {
 
 impl Shard {
     /// Adds to a fold that is there.
-    pub(super) fn count(&mut self, second: i64, identity: u64, room: &Room) -> Noted {
-        if let Some(row) = self.slot(second).folds.get_mut(&identity) {
-            row.count = row.count.saturating_add(1);
+    pub(super) fn count(
+        &mut self,
+        second: i64,
+        identity: u64,
+        violation: &Violation<'_>,
+        room: &Room,
+    ) -> Noted {
+        if let Some(fold) = self.slot(second).folds.get_mut(&identity) {
+            fold.add(violation);
             self.noted += 1;
             self.folded += 1;
             return Noted::Done;
@@ -121,15 +127,16 @@ impl Shard {
         &mut self,
         second: i64,
         identity: u64,
-        row: Box<ViolationRow>,
+        violation: &Violation<'_>,
+        fold: Box<Fold>,
         room: &Room,
     ) {
-        if self.count(second, identity, room) == Noted::Done {
+        if self.count(second, identity, violation, room) == Noted::Done {
             return;
         }
         self.noted += 1;
         match room.take() {
-            true => drop(self.slot(second).folds.insert(identity, row)),
+            true => drop(self.slot(second).folds.insert(identity, fold)),
             false => self.lost += 1,
         }
     }
@@ -179,24 +186,38 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use tollgate::Source;
+
     use super::*;
 
     fn note(shard: &mut Shard, second: i64, bucket: u64, room: &Room) {
         // As the trail makes them: the second is part of the identity.
         let identity = bucket * 1_000_003 + second.unsigned_abs();
-        if shard.count(second, identity, room) == Noted::New {
-            let row = ViolationRow {
-                count: 1,
-                at_us: second * SECOND_US,
-                ..ViolationRow::default()
-            };
-            shard.insert(second, identity, Box::new(row), room);
+        let violation = Violation {
+            rule: "a",
+            per: &[],
+            plan: None,
+            client: None,
+            ip: None,
+            method: None,
+            route: None,
+            at: SystemTime::UNIX_EPOCH + Duration::from_secs(second.unsigned_abs()),
+            remaining: 0,
+            cost: 1,
+            source: Source::Store,
+            generation: 1,
+        };
+        if shard.count(second, identity, &violation, room) == Noted::New {
+            let fold = Box::new(Fold::of(&violation));
+            shard.insert(second, identity, &violation, fold, room);
         }
     }
 
     fn counts(taken: &[Folds]) -> i64 {
-        let rows = taken.iter().flat_map(HashMap::values);
-        rows.map(|row| row.count).sum()
+        let folds = taken.iter().flat_map(HashMap::values);
+        folds.map(|fold| fold.count()).sum()
     }
 
     #[test]

@@ -10,10 +10,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::backlog::Backlog;
-use super::fold::Violation;
+use super::fold::{Fold, Violation};
 use super::shard::{Folds, Noted, Room, Shard};
 use super::writer;
-use crate::database::{Database, ViolationRow};
+use crate::database::Database;
 use crate::lanes::Lanes;
 
 /// How much to hold, how often to write, how long to keep.
@@ -143,10 +143,10 @@ impl Trail {
         let second = violation.at_us().div_euclid(1_000_000);
         let identity = violation.identity(second, hasher);
         let shard = shards.mine();
-        if shard.lock().count(second, identity, room) == Noted::New {
+        if shard.lock().count(second, identity, violation, room) == Noted::New {
             // Made while nobody waits for us.
-            let row = Box::new(violation.row());
-            shard.lock().insert(second, identity, row, room);
+            let fold = Box::new(Fold::of(violation));
+            shard.lock().insert(second, identity, violation, fold, room);
         }
     }
 
@@ -234,33 +234,29 @@ impl Shared {
         let (mut all, mut merged) = (Folds::default(), 0);
         for shard in self.shards.all() {
             let taken = take(&mut shard.lock());
-            for (identity, row) in taken.into_iter().flatten() {
+            for (identity, fold) in taken.into_iter().flatten() {
                 match all.entry(identity) {
-                    Entry::Occupied(mut fold) => {
-                        merge(fold.get_mut(), row);
+                    Entry::Occupied(mut first) => {
+                        first.get_mut().merge(*fold);
                         merged += 1;
                     }
-                    Entry::Vacant(new) => drop(new.insert(row)),
+                    Entry::Vacant(new) => drop(new.insert(fold)),
                 }
             }
         }
         let mut backlog = self.backlog.lock();
         backlog.merged += merged;
-        for row in all.into_values() {
-            backlog.accept(*row, &self.config.scope, self.config.most_backlog);
+        for fold in all.into_values() {
+            backlog.accept(
+                fold.into_row(),
+                &self.config.scope,
+                self.config.most_backlog,
+            );
         }
         if backlog.len() > 0 {
             self.arrived.notify_one();
         }
     }
-}
-
-/// Makes one fold of two of the same bucket and second: the one that came first, with the counts of both.
-fn merge(fold: &mut Box<ViolationRow>, mut other: Box<ViolationRow>) {
-    if other.at_us < fold.at_us {
-        std::mem::swap(fold, &mut other);
-    }
-    fold.count = fold.count.saturating_add(other.count);
 }
 
 impl std::fmt::Debug for Shared {

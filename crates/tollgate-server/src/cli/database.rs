@@ -28,7 +28,8 @@ Examples:
   tollgate violations --client merchant_123 --limit 20 --json
 
 The newest come first. A row stands for all denials of one bucket in one second: when the first came (UTC), and how many \
-there were. Client, address and endpoint are those of the first.
+there were. Client, address and endpoint are those of the first; \"+others\" says that there were others: many may share a \
+bucket.
 
 Exit codes: 0 done, 1 the database could not be reached, 2 bad input.";
 

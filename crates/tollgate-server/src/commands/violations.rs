@@ -73,14 +73,20 @@ fn filter(scope: &str, args: &ViolationsArgs, now: SystemTime) -> ViolationFilte
 }
 
 fn cells(row: &ViolationRow) -> [String; 9] {
-    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let first = |text: &Option<String>, others: bool| {
+        let text = text.as_deref().unwrap_or("-");
+        match others {
+            true => format!("{text} +others"),
+            false => text.to_owned(),
+        }
+    };
     [
         utc_second(row.at_us),
         row.count.to_string(),
         row.rule.clone(),
-        or_dash(&row.client),
-        or_dash(&row.ip),
-        or_dash(&row.endpoint),
+        first(&row.client, row.other_clients),
+        first(&row.ip, row.other_ips),
+        first(&row.endpoint, row.other_endpoints),
         row.remaining.to_string(),
         row.cost.to_string(),
         row.source.clone(),

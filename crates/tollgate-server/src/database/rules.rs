@@ -18,11 +18,15 @@ pub struct Loaded {
     pub clients: Vec<Value>,
 }
 
-/// One more than there may be, to see that there are too many.
-pub(super) const SELECT_RULES: &str =
-    "SELECT * FROM rules WHERE scope = $1 ORDER BY position, id, plan LIMIT 10001";
-pub(super) const SELECT_CLIENTS: &str =
-    "SELECT * FROM clients WHERE scope = $1 ORDER BY id LIMIT 100001";
+/// One more than there may be, to see that there are too many. Columns are named: a newer program may add some while this one
+/// runs, and the driver for SQLite does not survive a `*` that becomes more of them.
+pub(super) const SELECT_RULES: &str = r#"
+    SELECT id, plan, position, "match", per, algorithm, rate, burst, queue, max, "window", mode, on_store_failure, active,
+        description, created_us, updated_us
+    FROM rules WHERE scope = $1 ORDER BY position, id, plan LIMIT 10001"#;
+pub(super) const SELECT_CLIENTS: &str = "
+    SELECT id, plan, api_key_sha256, active, created_us, updated_us
+    FROM clients WHERE scope = $1 ORDER BY id LIMIT 100001";
 
 /// Whoever changes rules holds this row until it is done: changes come one after the other, and so do their numbers.
 pub(super) const ONE_AT_A_TIME: &str = "UPDATE rules_generation SET number = number";

@@ -15,11 +15,18 @@ struct Step {
 }
 
 /// In order; the first leads to version 1. What was released never changes: a further step does.
-const STEPS: [Step; 1] = [Step {
-    shared: include_str!("../../migrations/1.sql"),
-    sqlite: include_str!("../../migrations/1.sqlite.sql"),
-    postgres: include_str!("../../migrations/1.postgres.sql"),
-}];
+const STEPS: [Step; 2] = [
+    Step {
+        shared: include_str!("../../migrations/1.sql"),
+        sqlite: include_str!("../../migrations/1.sqlite.sql"),
+        postgres: include_str!("../../migrations/1.postgres.sql"),
+    },
+    Step {
+        shared: include_str!("../../migrations/2.sql"),
+        sqlite: "",
+        postgres: "",
+    },
+];
 
 const SQLITE_NOW: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 const POSTGRES_NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";

@@ -39,6 +39,12 @@ pub struct ViolationRow {
     pub source: String,
     /// The generation of the rules that decided.
     pub generation: i64,
+    /// Whether there were other clients among them than the first: the bucket is shared.
+    pub other_clients: bool,
+    /// Whether there were other addresses among them.
+    pub other_ips: bool,
+    /// Whether there were other endpoints among them.
+    pub other_endpoints: bool,
 }
 
 /// Which violations to show; the newest first.
@@ -61,18 +67,23 @@ pub struct ViolationFilter {
 /// The most rows of one answer.
 const MOST_ROWS: u32 = 10_000;
 
-/// Rows of one statement in SQLite: 15 columns each, of 32,766 that it takes.
+/// Rows of one statement in SQLite: 18 columns each, of 32,766 that it takes.
 const ROWS_PER_STATEMENT: usize = 250;
 
 const COLUMNS: &str = "INSERT INTO violations (writer, number, at_us, scope, rule, plan, bucket, client, ip, endpoint, \
-    remaining, cost, count, source, generation) ";
+    remaining, cost, count, source, generation, other_clients, other_ips, other_endpoints) ";
+
+/// Named, as those of rules are.
+const SHOWN: &str = "at_us, scope, rule, plan, bucket, client, ip, endpoint, remaining, cost, count, source, generation, \
+    other_clients, other_ips, other_endpoints";
 
 const INSERT_ARRAYS: &str = "
     INSERT INTO violations (writer, number, at_us, scope, rule, plan, bucket, client, ip, endpoint,
-                            remaining, cost, count, source, generation)
+                            remaining, cost, count, source, generation, other_clients, other_ips, other_endpoints)
     SELECT $1, * FROM UNNEST(
         $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-        $10::text[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::bigint[])
+        $10::text[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::bigint[],
+        $16::boolean[], $17::boolean[], $18::boolean[])
     ON CONFLICT DO NOTHING";
 
 /// Oldest first, so many at a time: nobody else waits long.
@@ -110,7 +121,7 @@ impl Database {
         self.in_time("read the violations", async {
             on_pool!(self, pool => {
                 // One statement per shape of the question, so that each finds its index.
-                let mut query = QueryBuilder::new("SELECT * FROM violations WHERE at_us >= ");
+                let mut query = QueryBuilder::new(format!("SELECT {SHOWN} FROM violations WHERE at_us >= "));
                 query.push_bind(filter.since_us.unwrap_or(i64::MIN));
                 if let Some(scope) = &filter.scope {
                     query.push(" AND scope = ").push_bind(scope);
@@ -186,7 +197,10 @@ async fn to_sqlite(
                 .push_bind(row.cost)
                 .push_bind(row.count)
                 .push_bind(&row.source)
-                .push_bind(row.generation);
+                .push_bind(row.generation)
+                .push_bind(row.other_clients)
+                .push_bind(row.other_ips)
+                .push_bind(row.other_endpoints);
         });
         query.push(" ON CONFLICT DO NOTHING");
         // Only the usual size is worth remembering.
@@ -203,6 +217,9 @@ async fn to_postgres(
     rows: &[(i64, ViolationRow)],
 ) -> Result<(), Stopped> {
     let numbers = |of: fn(&ViolationRow) -> i64| -> Vec<i64> {
+        rows.iter().map(|(_, row)| of(row)).collect()
+    };
+    let truths = |of: fn(&ViolationRow) -> bool| -> Vec<bool> {
         rows.iter().map(|(_, row)| of(row)).collect()
     };
     fn texts(rows: &[(i64, ViolationRow)], of: fn(&ViolationRow) -> &str) -> Vec<&str> {
@@ -230,6 +247,9 @@ async fn to_postgres(
         .bind(numbers(|row| row.count))
         .bind(texts(rows, |row| &row.source))
         .bind(numbers(|row| row.generation))
+        .bind(truths(|row| row.other_clients))
+        .bind(truths(|row| row.other_ips))
+        .bind(truths(|row| row.other_endpoints))
         .execute(pool)
         .await?;
     Ok(())
@@ -241,6 +261,7 @@ where
     String: Decode<'r, R::Database> + Type<R::Database>,
     Option<String>: Decode<'r, R::Database> + Type<R::Database>,
     i64: Decode<'r, R::Database> + Type<R::Database>,
+    bool: Decode<'r, R::Database> + Type<R::Database>,
 {
     fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
         Ok(Self {
@@ -257,6 +278,9 @@ where
             count: row.try_get("count")?,
             source: row.try_get("source")?,
             generation: row.try_get("generation")?,
+            other_clients: row.try_get("other_clients")?,
+            other_ips: row.try_get("other_ips")?,
+            other_endpoints: row.try_get("other_endpoints")?,
         })
     }
 }

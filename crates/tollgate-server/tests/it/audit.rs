@@ -15,6 +15,7 @@ on_both!(
     violations_of_one_bucket_in_one_second_are_one_row,
     a_million_from_many_threads_are_all_accounted_for,
     what_many_threads_note_of_one_bucket_is_one_row,
+    a_shared_bucket_says_that_others_were_denied_too,
     odd_text_is_stored_escaped_and_bounded,
     questions_find_what_they_ask_for,
     what_is_older_than_the_retention_goes_and_nothing_else,
@@ -125,9 +126,67 @@ async fn violations_of_one_bucket_in_one_second_are_one_row(place: Place) {
         count: 1_000,
         source: "store".into(),
         generation: 7,
+        ..ViolationRow::default()
     };
     assert_eq!(rows.last(), Some(&expected), "the newest come first");
     assert_eq!(rows.len(), 3);
+}
+
+async fn a_shared_bucket_says_that_others_were_denied_too(place: Place) {
+    let database = place.open().await;
+    let trail = Trail::start(database.clone(), at_the_end());
+    let odd = "ann\nx\u{202e} ".repeat(40);
+    let note = |second: u64, client: &str, ip: u8, route: &'static str| {
+        trail.note(&Violation {
+            client: Some(client),
+            ip: Some(IpAddr::from([192, 0, 2, ip])),
+            route: Some(route),
+            ..violation(&[], moment(second) + Duration::from_micros(ip.into()))
+        });
+    };
+    for (second, other) in [
+        (1, ("ann", 1, "/a")),
+        (2, ("bob", 1, "/a")),
+        (3, ("ann", 2, "/a")),
+        (4, ("ann", 1, "/b")),
+    ] {
+        note(second, "ann", 1, "/a");
+        note(second, other.0, other.1, other.2);
+        note(second, "ann", 1, "/a");
+    }
+    for _ in 0..3 {
+        note(5, &odd, 1, "/a");
+    }
+    // Of another thread, which has a lane of its own.
+    std::thread::scope(|scope| {
+        scope.spawn(|| note(1, "ann", 1, "/a"));
+        scope.spawn(|| note(6, "ann", 1, "/a"));
+        scope.spawn(|| note(6, "bob", 2, "/b"));
+    });
+    trail.close(PATIENCE).await;
+    let mut rows = all(&database).await;
+    rows.sort_by_key(|row| row.at_us);
+    let others: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            (
+                row.count,
+                [row.other_clients, row.other_ips, row.other_endpoints],
+            )
+        })
+        .collect();
+    assert_eq!(
+        others,
+        [
+            (4, [false, false, false]),
+            (3, [true, false, false]),
+            (3, [false, true, false]),
+            (3, [false, false, true]),
+            (3, [false, false, false]),
+            (2, [true, true, true]),
+        ]
+    );
+    assert_eq!(rows[5].client.as_deref(), Some("ann"), "the first");
 }
 
 async fn a_million_from_many_threads_are_all_accounted_for(place: Place) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tollgate_server::database::{
-    Changed, Database, DatabaseConfig, FieldChange, Import, MOST_RULES,
+    Changed, Database, DatabaseConfig, FieldChange, Import, MOST_RULES, ViolationFilter,
 };
 
 use crate::postgres_server::PostgresServer;
@@ -104,6 +104,7 @@ on_both!(
     what_is_not_active_is_listed_and_not_loaded,
     text_of_any_kind_is_data_and_never_sql,
     programs_that_start_at_once_make_the_tables_once,
+    columns_that_a_newer_program_adds_are_no_harm,
     tables_of_a_newer_program_are_left_alone,
     readers_see_whole_imports_only,
     more_rules_than_a_scope_may_have_are_refused,
@@ -670,6 +671,34 @@ async fn programs_that_start_at_once_make_the_tables_once(place: Place) {
     database.set_rule(SCOPE, &rule("a", 1)).await.unwrap();
 }
 
+async fn columns_that_a_newer_program_adds_are_no_harm(place: Place) {
+    let database = place.open().await;
+    database
+        .replace_all(SCOPE, &[rule("a", 1)], &[client("m")])
+        .await
+        .unwrap();
+    let before = database.load(SCOPE).await.unwrap();
+    place
+        .tell(
+            "ALTER TABLE rules ADD COLUMN later TEXT; ALTER TABLE clients ADD COLUMN later TEXT;
+             ALTER TABLE violations ADD COLUMN later TEXT",
+        )
+        .await;
+    let after = database.load(SCOPE).await.unwrap();
+    assert_eq!((after.rules, after.clients), (before.rules, before.clients));
+    assert_eq!(
+        database
+            .violations(&ViolationFilter::default())
+            .await
+            .unwrap(),
+        []
+    );
+    database
+        .import(SCOPE, &[rule("b", 1)], &[], Import::default())
+        .await
+        .unwrap();
+}
+
 async fn tables_of_a_newer_program_are_left_alone(place: Place) {
     place.open().await.close().await;
     place
@@ -768,6 +797,35 @@ fn a_sqlite_file_is_for_its_owner_alone() {
         let expected = ["the rules.db", "the rules.db-shm", "the rules.db-wal"];
         assert_eq!(files, expected.map(|name| (name.to_owned(), 0o600)));
     });
+}
+
+#[test]
+fn a_database_of_the_version_before_is_brought_up_to_date() {
+    for place in [Place::sqlite(), Place::postgres()] {
+        block_on(async {
+            place.open().await.close().await;
+            place
+                .tell(
+                    "ALTER TABLE violations DROP COLUMN other_clients;
+                     ALTER TABLE violations DROP COLUMN other_ips;
+                     ALTER TABLE violations DROP COLUMN other_endpoints;
+                     DELETE FROM tollgate_schema WHERE version > 1;
+                     INSERT INTO violations (writer, number, at_us, scope, rule, bucket, remaining, cost, count, source, generation)
+                     VALUES (1, 1, 1, 'default', 'a', 'a', 0, 1, 3, 'store', 1)",
+                )
+                .await;
+            let rows = place
+                .open()
+                .await
+                .violations(&ViolationFilter::default())
+                .await
+                .unwrap();
+            assert_eq!(
+                (rows.len(), rows[0].count, rows[0].other_clients),
+                (1, 3, false)
+            );
+        });
+    }
 }
 
 #[test]

@@ -426,7 +426,14 @@ fn violations_are_shown_as_a_table_and_as_json() {
     let rows = [
         (1, row(now_us - 60_000_000, "ann")),
         (2, row(1_800_000_000_000_250, "bob")),
-        (3, row(0, "old")),
+        (
+            3,
+            ViolationRow {
+                other_clients: true,
+                other_endpoints: true,
+                ..row(0, "old")
+            },
+        ),
         (
             4,
             ViolationRow {
@@ -446,6 +453,16 @@ fn violations_are_shown_as_a_table_and_as_json() {
             "2027-01-15 08:00:00  1000   charges  bob     192.0.2.1  POST /v1/charges/{*rest}"
         ),
         "{table}"
+    );
+    let shared = operator.text(&["violations", "--client", "old"]);
+    assert!(
+        shared.contains("old +others  192.0.2.1  POST /v1/charges/{*rest} +others"),
+        "{shared}"
+    );
+    let json = operator.json(&["violations", "--json", "--client", "old"]);
+    assert_eq!(
+        (&json["other_clients"], &json["other_ips"]),
+        (&true.into(), &false.into())
     );
     let lines = |args: &[&str]| operator.text(args).lines().count();
     assert_eq!(lines(&["violations", "--json"]), 3);
