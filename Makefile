@@ -5,7 +5,7 @@ SHELL := bash
 # What building needs beside a Rust toolchain, and what tests and benchmarks need on top: command:package. gcc only recommends
 # what it needs to link a program, and recommendations are not installed.
 BUILD_NEEDS := cc:gcc c/stdio.h:libc6-dev
-SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql nginx:nginx caddy:caddy curl:curl jq:jq psql:postgresql-client python/requests:python3-requests
+SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql nginx:nginx caddy:caddy curl:curl jq:jq psql:postgresql-client promtool:prometheus python/requests:python3-requests
 DEPLOY_NEEDS := promtool:prometheus systemd-analyze:systemd logrotate:logrotate nginx:nginx
 # Always of the whole workspace: what one program alone depends on is built with other features, and so again.
 BUILD := cargo build --release --workspace

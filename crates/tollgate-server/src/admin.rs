@@ -19,7 +19,7 @@ use axum::extract::State;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::routing::get;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tollgate_tower::answer::PROBLEM_JSON;
@@ -29,7 +29,7 @@ use crate::bearer::SENT_BY_A_PAGE;
 use crate::config::{Config, Secret};
 use crate::door::Door;
 use crate::metrics;
-use crate::metrics::OPEN_METRICS;
+use crate::metrics::Format;
 use status::status;
 use token::{Guard, Refusal};
 
@@ -102,12 +102,13 @@ async fn ready(State(admin): State<Admin>) -> Response<Body> {
     as_json(status, &report)
 }
 
-async fn metrics(State(admin): State<Admin>) -> Response<Body> {
+async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response<Body> {
+    let format = Format::accepted(&headers);
     match admin.inside.get() {
         Some(inside) => answer(
             StatusCode::OK,
-            OPEN_METRICS,
-            metrics::text(&inside.registry),
+            format.content_type(),
+            metrics::text(&inside.registry, format),
         ),
         None => not_yet(),
     }

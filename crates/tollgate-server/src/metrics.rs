@@ -5,10 +5,12 @@
 //! often at the moment ([`Top`]).
 
 mod decisions;
+mod format;
 mod state;
 mod top;
 
 pub use decisions::Decisions;
+pub use format::Format;
 pub use top::{Denied, Top, TopClients};
 
 use prometheus_client::encoding::text::encode;
@@ -16,9 +18,6 @@ use prometheus_client::registry::Registry;
 
 use crate::door::Door;
 use state::State;
-
-/// What a scraper is told of the form.
-pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What can be said of a door, and room for what others count, who begin their names with `tollgate_`.
 #[must_use]
@@ -31,9 +30,12 @@ pub fn registry(door: &Door) -> Registry {
 
 /// Everything as text.
 #[must_use]
-pub fn text(registry: &Registry) -> String {
+pub fn text(registry: &Registry, format: Format) -> String {
     let mut text = String::new();
     // Into a string, which takes everything.
     let _ = encode(&mut text, registry);
-    text
+    match format {
+        Format::OpenMetrics => text,
+        Format::Text => format::plain_text(&text),
+    }
 }

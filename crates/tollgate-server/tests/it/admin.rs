@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use tollgate_testing::redis_server::RedisServer;
 
 use crate::database::{Place, block_on};
-use crate::metrics::check_open_metrics;
+use crate::metrics::{OPEN_METRICS, check_open_metrics};
 use crate::served;
 use crate::serving::{Answer, Serving, ask, until};
 
@@ -39,7 +39,7 @@ fn health_is_open_and_everything_else_needs_the_token() {
         }
         assert_eq!(serving.get("admin", path, &[RIGHT]).status, 200, "{path}");
     }
-    let metrics = serving.get("admin", "/metrics", &[RIGHT]);
+    let metrics = serving.get("admin", "/metrics", &[RIGHT, OPEN_METRICS]);
     assert!(
         metrics
             .head

@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::gateway_queue::Rush;
 use crate::gateway_two;
-use crate::metrics::check_open_metrics;
+use crate::metrics::{OPEN_METRICS, check_open_metrics};
 use crate::serve::decided;
 use crate::serving::{PATIENCE, Serving, ask, until};
 
@@ -453,7 +453,7 @@ fn every_door_counts_on_one_page() {
     ];
     let asked = serving.get("service", "/v1/forward-auth", &asked);
     assert_eq!(asked.status, 429, "doors share what is left");
-    let page = serving.get("admin", "/metrics", &[]).body;
+    let page = serving.get("admin", "/metrics", &[OPEN_METRICS]).body;
     let samples = check_open_metrics(&page);
     let says = |name: &str| samples.get(name).copied();
     for (name, value) in [

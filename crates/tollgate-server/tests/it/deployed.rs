@@ -1,8 +1,10 @@
 //! What lies in deploy/, as far as it is about the program: names of metrics, and the limiter's own Redis.
 
 use std::collections::HashSet;
+use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 
+use crate::metrics::OPEN_METRICS;
 use crate::served::free_port;
 use crate::serving::{Serving, ask, until};
 
@@ -155,16 +157,67 @@ fn the_limiters_own_redis_lets_the_program_do_its_work_and_nobody_else() {
     }
 }
 
+/// What `promtool check metrics` says of this page, and whether it finds it well.
+fn promtool(page: &str) -> (bool, String) {
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("prometheus must be installed: `make test` sees to that");
+    promtool
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(page.as_bytes())
+        .unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&said).into_owned(),
+    )
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_with_the_metrics() {
+    let redis = OwnRedis::start();
+    let serving = serving_everything(&redis);
+    for _ in 0..3 {
+        ask(serving.address("gateway"), "GET", "/", &[]).unwrap();
+    }
+    let in_memory = Serving::by(
+        "admin: { listen: \"127.0.0.1:0\" }\nlog: { format: json }\nrules: [{ id: a, per: [], limit: 1/s }]\n",
+    );
+    for serving in [&serving, &in_memory] {
+        let page = serving.get("admin", "/metrics", &[]);
+        assert!(
+            page.head
+                .contains("content-type: text/plain; version=0.0.4"),
+            "{}",
+            page.head
+        );
+        assert_eq!(promtool(&page.body), (true, String::new()), "{}", page.body);
+        let open = serving.get("admin", "/metrics", &[OPEN_METRICS]);
+        let count = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(count(&page.body), count(&open.body));
+        assert!(!promtool(&open.body).0, "it would have noticed");
+    }
+}
+
 #[test]
 fn dashboards_alerts_and_pages_name_metrics_that_exist() {
     let redis = OwnRedis::start();
     let serving = serving_everything(&redis);
-    let mut known = series(&serving.get("admin", "/metrics", &[]).body);
+    let mut known = series(&serving.get("admin", "/metrics", &[OPEN_METRICS]).body);
     // What only a store in memory counts.
     let in_memory = Serving::by(
         "admin: { listen: \"127.0.0.1:0\" }\nlog: { format: json }\nrules: [{ id: a, per: [], limit: 1/s }]\n",
     );
-    known.extend(series(&in_memory.get("admin", "/metrics", &[]).body));
+    known.extend(series(
+        &in_memory.get("admin", "/metrics", &[OPEN_METRICS]).body,
+    ));
     let mut used = HashSet::new();
     for file in [
         "deploy/grafana/tollgate.json",

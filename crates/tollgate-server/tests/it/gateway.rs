@@ -134,7 +134,7 @@ impl Front {
 
     /// A figure as it is exported: `tollgate_gateway_connections_open`, say, with its labels.
     pub(crate) fn figure(&self, name: &str) -> u64 {
-        let text = metrics::text(&self.registry);
+        let text = metrics::text(&self.registry, metrics::Format::OpenMetrics);
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -153,7 +153,7 @@ impl Front {
 
     /// How many were decided on, whatever came of them.
     pub(crate) fn decisions(&self) -> u64 {
-        let text = metrics::text(&self.registry);
+        let text = metrics::text(&self.registry, metrics::Format::OpenMetrics);
         let lines = (text.lines()).filter(|line| line.starts_with("tollgate_decisions_total"));
         lines
             .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::metrics::check_open_metrics;
+use crate::metrics::{OPEN_METRICS, check_open_metrics};
 use crate::served::{Reply, Served, Upstream, ask, free_port, until};
 use crate::serving::{self, Serving};
 use tollgate_testing::redis_server::RedisServer;
@@ -286,7 +286,7 @@ fn envoys_descriptors_are_charged_together_and_shadows_change_nothing() {
     ));
     let gateway = Gateway::asking(serving.address("service"), "envoy.yaml", patient, envoy);
     let would_deny = || {
-        let metrics = serving.get("admin", "/metrics", &[]).body;
+        let metrics = serving.get("admin", "/metrics", &[OPEN_METRICS]).body;
         let samples = check_open_metrics(&metrics);
         // It is not there until there is something to count.
         let watched = samples.get("tollgate_shadow_denials_total{rule=\"watched\"}");

@@ -75,8 +75,8 @@ impl Opened {
     }
 
     fn metrics(&self) -> Samples {
-        let text = self.get("/metrics").body;
-        check_open_metrics(&text)
+        let page = ask(self.admin, "GET", "/metrics", &[OPEN_METRICS]).unwrap();
+        check_open_metrics(&page.body)
     }
 
     /// Decides about so many requests; how many passed.
@@ -102,6 +102,9 @@ async fn trail(config: &Config) -> Option<Trail> {
     let database = Database::open(settings.url.expose()).await.unwrap();
     Some(Trail::start(database, audit))
 }
+
+/// Asks for the form that [`check_open_metrics`] reads.
+pub(crate) const OPEN_METRICS: &str = "accept: application/openmetrics-text; version=1.0.0";
 
 /// Values by name and labels, as they are written.
 type Samples = HashMap<String, f64>;

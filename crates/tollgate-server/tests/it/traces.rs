@@ -14,6 +14,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
+use crate::metrics::{OPEN_METRICS, check_open_metrics};
 use crate::served::free_port;
 use crate::serving::{Serving, ask, until};
 
@@ -331,7 +332,8 @@ fn a_collector_that_is_away_costs_spans_and_no_request() {
             line.map_or(0, |count| count.parse::<u64>().unwrap())
         };
         until("all of them are counted", lost, |lost| *lost == 20);
-        crate::metrics::check_open_metrics(&serving.get("admin", "/metrics", &[]).body);
+        let page = serving.get("admin", "/metrics", &[OPEN_METRICS]);
+        check_open_metrics(&page.body);
         assert_eq!(
             serving
                 .log()
