@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use tollgate::Dimension;
+use tollgate::{Dimension, Name};
 use tollgate_tower::identity::ClientSource;
 
 use crate::config::RulesFrom;
@@ -133,5 +133,45 @@ pub(super) fn keys_without_a_source(draft: &Draft, problems: &mut Problems) {
         problems
             .warning(client.spot.clone(), "this client has an API key, and identity.client looks for none: nobody is ever this client")
             .help("add \"api_key:X-API-Key\" (the header your callers use) or bearer to identity.client");
+    }
+}
+
+/// Requests without a header share a bucket, as they have the same value: none.
+pub(super) fn bucket_of_all_without_a_header(draft: &Draft, problems: &mut Problems) {
+    for rule in draft.rules.iter().filter(|rule| rule.is_on()) {
+        if counts_by(rule, Dimension::Client) || counts_by(rule, Dimension::Ip) {
+            continue;
+        }
+        let is_asked_for =
+            |name: &Name| rule.when.attributes.iter().any(|(asked, _)| asked == name);
+        let missing = rule
+            .rule
+            .dimensions()
+            .iter()
+            .find_map(|dimension| match dimension {
+                Dimension::Attribute(name) if !is_asked_for(name) => Some(name.as_str()),
+                _ => None,
+            });
+        let Some(name) = missing else { continue };
+        let (what, condition) = match name.strip_prefix("header:") {
+            Some(header) => (
+                "header",
+                format!("match: {{ headers: {{ {header}: \"*\" }} }}"),
+            ),
+            None => (
+                "attribute",
+                format!("match: {{ attributes: {{ {name}: \"*\" }} }}"),
+            ),
+        };
+        problems
+            .warning(
+                rule.per_spot.clone(),
+                format!(
+                    "all requests without the {what} share one bucket here, whoever sends them"
+                ),
+            )
+            .help(format!(
+                "add {condition}, and another rule for requests without it, such as per: [ip]"
+            ));
     }
 }

@@ -274,6 +274,43 @@ fn a_database_that_is_not_verified() {
 }
 
 #[test]
+fn a_bucket_of_all_requests_without_a_header() {
+    let text = format!(
+        "{GATEWAY}rules: [{{ id: a, per: [\"header:X-Tenant\", route], limit: \"10/s\" }}, {{ id: b, per: [ip], limit: \"9/s\" }}]\n"
+    );
+    let says = "rules[0].per: all requests without the header share one bucket";
+    assert!(
+        warnings(&text).contains("match: { headers: { x-tenant: \"*\" } }"),
+        "{}",
+        warnings(&text)
+    );
+    warns(
+        &text,
+        says,
+        ("per: [", "match: { headers: { X-Tenant: \"*\" } }, per: ["),
+    );
+    warns(
+        &text,
+        says,
+        ("per: [", "match: { headers: { x-tenant: [a, b] } }, per: ["),
+    );
+    warns(&text, says, ("route]", "client]"));
+    warns(&text, says, ("route]", "ip]"));
+    warns(
+        &text,
+        says,
+        ("limit: \"10/s\"", "limit: \"10/s\", mode: off"),
+    );
+    let text = text.replace("header:X-Tenant", "attribute:tenant");
+    let says = "all requests without the attribute share one bucket";
+    warns(
+        &text,
+        says,
+        ("per: [", "match: { attributes: { tenant: \"*\" } }, per: ["),
+    );
+}
+
+#[test]
 fn a_secret_in_the_file() {
     let text = format!("{GATEWAY}{RULE}admin: {{ token: 0123456789abcdef0123 }}\n");
     let says = "admin.token: the token stands in the file";
