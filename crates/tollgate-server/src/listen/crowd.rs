@@ -17,15 +17,16 @@ use tokio_util::task::TaskTracker;
 use super::metrics::ListenMetrics;
 use super::places::{Place, Places};
 use super::stream::WatchedStream;
-use super::watch::{Common, Order, Phase, Watch};
+use super::watch::{Common, Order, Phase, QUIET, Watch};
 use super::{ListenConfig, Served, connection};
-
-/// A connection that was quiet for so long at the end has no request on its way to us.
-const QUIET: Duration = Duration::from_secs(1);
 
 /// How long the other side may take to hear our last word while it says nothing, and how long in all.
 const LINGER: Duration = Duration::from_secs(5);
 const LONGEST_LINGER: Duration = Duration::from_secs(30);
+
+/// The same for connections that are closed because the program stops and that were quiet before: there is no last word. Many
+/// clients notice only at their next request that a connection they keep was closed.
+const IDLE_LINGER: Duration = Duration::from_millis(250);
 
 /// The connections of a runtime.
 #[derive(Debug)]
@@ -117,13 +118,21 @@ impl Crowd {
                 Some((Order::Cut, Some(&metrics.head_timeout)))
             }
             Phase::Closing => {
+                let linger = match stopping && watch.finishes_idle() {
+                    true => IDLE_LINGER,
+                    false => LINGER,
+                };
                 let is_late =
-                    is_over(for_ms, LINGER) || is_over(watch.closing_for_ms(), LONGEST_LINGER);
+                    is_over(for_ms, linger) || is_over(watch.closing_for_ms(), LONGEST_LINGER);
                 is_late.then_some((Order::Cut, None))
             }
-            // It was asked to go, and is still there.
+            // It was asked to go, and is still there. A client of HTTP/2 has to say that it heard it.
             Phase::Opening | Phase::Idle if told == Order::Finish => {
-                is_over(for_ms, LINGER).then_some((Order::Cut, None))
+                let linger = match stopping && watch.finishes_idle() {
+                    true => QUIET,
+                    false => LINGER,
+                };
+                is_over(for_ms, linger).then_some((Order::Cut, None))
             }
             Phase::Idle if is_over(for_ms, config.idle_timeout) => {
                 Some((Order::Finish, Some(&metrics.idle_timeout)))
@@ -190,12 +199,15 @@ impl Crowd {
         {
             return;
         }
-        let connections = self.tasks.len();
-        tracing::warn!(
-            connections,
-            "connections are cut: their requests took longer than there is time at the end"
-        );
-        for watch in &*self.watches.lock() {
+        let watches = self.watches.lock().clone();
+        let connections = watches.iter().filter(|watch| watch.has_requests()).count();
+        if connections > 0 {
+            tracing::warn!(
+                connections,
+                "connections are cut: their requests took longer than there is time at the end"
+            );
+        }
+        for watch in &watches {
             if watch.phase() != Phase::Ended {
                 self.metrics.drain.inc();
                 watch.tell(Order::Cut);

@@ -10,6 +10,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
+/// A connection that was quiet for so long at the end has no request on its way to us.
+pub(super) const QUIET: Duration = Duration::from_secs(1);
+
 /// What all connections of a crowd have in common.
 #[derive(Debug, Default)]
 pub(super) struct Common {
@@ -65,6 +68,8 @@ pub(super) struct Watch {
     closing_since: AtomicU64,
     underway: AtomicU32,
     order: AtomicU8,
+    /// Whether it was told to finish when it had been idle for [`QUIET`].
+    finishes_idle: AtomicBool,
     is_two: AtomicBool,
     has_asked: AtomicBool,
     waker: OnceLock<Waker>,
@@ -86,6 +91,7 @@ impl Watch {
             closing_since: AtomicU64::new(0),
             underway: AtomicU32::new(0),
             order: AtomicU8::new(Order::GoOn as u8),
+            finishes_idle: AtomicBool::new(false),
             is_two: AtomicBool::new(false),
             has_asked: AtomicBool::new(false),
             waker: OnceLock::new(),
@@ -162,6 +168,11 @@ impl Watch {
         self.underway.load(Relaxed) > 0
     }
 
+    /// Whether the other side had its last response, and time to send something else, before it was told to finish.
+    pub(super) fn finishes_idle(&self) -> bool {
+        self.finishes_idle.load(Relaxed) && !self.has_requests()
+    }
+
     /// Whether it has ever sent a whole head.
     pub(super) fn has_asked(&self) -> bool {
         self.has_asked.load(Relaxed)
@@ -227,6 +238,9 @@ impl Watch {
 
     pub(super) fn tell(&self, order: Order) {
         if order == Order::Finish {
+            let is_idle = matches!(self.phase(), Phase::Opening | Phase::Idle);
+            let is_quiet = u128::from(self.for_ms()) >= QUIET.as_millis();
+            self.finishes_idle.store(is_idle && is_quiet, Relaxed);
             // From here on it has a short time to go.
             self.since.store(self.now(), Relaxed);
         }

@@ -1,10 +1,12 @@
 //! `tollgate serve`: how it starts, hears signals, hands over and ends.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt as _, FdMapping};
 
@@ -166,6 +168,43 @@ fn a_store_that_would_reset_limits_is_warned_of_at_the_start() {
     let serving = Serving::by(&format!("{CONFIG}store: {{ redis: {:?} }}\n", redis.url()));
     serving.wait_for("the store may break promises");
     serving.wait_for("maxmemory-policy allkeys-lru");
+}
+
+/// As pools of connections do: they read when they send the next request, and notice the end of the connection then.
+#[test]
+fn clients_that_keep_idle_connections_do_not_hold_up_the_end() {
+    let mut serving = Serving::by(&format!(
+        "{CONFIG}gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ path: /, to: [\"http://127.0.0.1:9\"] }}] }}\n\
+         service: {{ listen: 127.0.0.1:0 }}\n"
+    ));
+    let doors = ["gateway", "service", "admin"];
+    let kept: Vec<TcpStream> = (doors.iter())
+        .flat_map(|door| {
+            let silent = TcpStream::connect(serving.address(door)).unwrap();
+            let mut idle = TcpStream::connect(serving.address(door)).unwrap();
+            idle.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n")
+                .unwrap();
+            let mut some = [0; 4_096];
+            assert!(idle.read(&mut some).unwrap() > 0);
+            // Without a request, HTTP/2 is idle as well.
+            let mut two = TcpStream::connect(serving.address(door)).unwrap();
+            two.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+                .unwrap();
+            assert!(two.read(&mut some).unwrap() > 0);
+            [silent, idle, two]
+        })
+        .collect();
+    // Nothing shows from outside that a connection has been idle for a second, which it must have been.
+    std::thread::sleep(Duration::from_millis(1_500));
+    serving.signal("TERM");
+    let begun = Instant::now();
+    assert_eq!(serving.ended().code(), Some(0), "{}", serving.log());
+    let took = begun.elapsed();
+    let log = serving.log();
+    assert!(!log.contains("connections are cut"), "{log}");
+    // Twice a second of quiet, as the admin interface ends last. It was five seconds more.
+    assert!(took < Duration::from_secs(5), "{took:?}: {log}");
+    drop(kept);
 }
 
 #[test]
