@@ -82,6 +82,37 @@ fn a_right_that_scripts_lack_is_named_at_the_start() {
     }
 }
 
+fn forbids(url: &str, right: &str) {
+    let warnings = run(open(url).examine()).unwrap_or_else(|error| panic!("{right}: {error}"));
+    let is_named = |warning: &ServerWarning| {
+        matches!(warning, ServerWarning::Forbids { .. }) && warning.to_string().contains(right)
+    };
+    assert!(warnings.iter().any(is_named), "{right}: {warnings:?}");
+}
+
+/// Those that are needed before any script: in another database, in a cluster, and behind sentinels.
+#[test]
+fn a_right_that_connecting_lacks_is_named_at_the_start() {
+    let [always, ..] = named();
+    for version in [Version::Current, Version::SixTwo, Version::Valkey] {
+        let server = Server::start_version(version);
+        server.tell(&clerk(&[&always]));
+        forbids(
+            &format!("{}?user=clerk&pass=secret&db=3", server.url()),
+            "'select",
+        );
+    }
+    let clustered = Clustered::start();
+    clustered.tell_all(&clerk(&[&always]));
+    forbids(
+        &clustered.url().replace("://", "://clerk:secret@"),
+        "'cluster",
+    );
+    let guarded = Guarded::start();
+    guarded.tell_primary(&clerk(&[&always]));
+    forbids(&guarded.url().replace("://", "://clerk:secret@"), "'role");
+}
+
 #[test]
 fn the_rights_we_name_are_for_nothing_else() {
     let [always, in_database, in_cluster, behind_sentinels] = named();

@@ -288,6 +288,8 @@ impl Route {
             };
             match within(turn, sentinel, found).await {
                 Ok(connection) => return Ok(connection),
+                // What the server itself refused says more than a sentinel that cannot be reached.
+                Err(_) if matches!(last, RedisError::Refused { .. }) => {}
                 Err(error) => last = error,
             }
         }

@@ -52,6 +52,11 @@ impl From<redis::RedisError> for RedisError {
                 let text = error.detail().unwrap_or_default();
                 let (code, text) =
                     said_in_script(text).unwrap_or((error.code().unwrap_or("ERR"), text));
+                // Of a database that cannot be selected, the library keeps the text alone.
+                let code = match text.contains("no permissions to run") {
+                    true => "NOPERM",
+                    false => code,
+                };
                 Self::Refused {
                     code: code.into(),
                     text: text.into(),
