@@ -11,7 +11,7 @@ DEPLOY_NEEDS := promtool:prometheus systemd-analyze:systemd logrotate:logrotate 
 BUILD := cargo build --release --workspace
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments steady bench-peers clean
+.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt audit licences soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments steady bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -58,6 +58,10 @@ check: tools
 	cargo clippy --workspace --all-targets --all-features -- --deny warnings
 	cargo clippy --package tollgate -- --deny warnings
 	cargo clippy --package tollgate --features redis -- --deny warnings
+	@echo "== packages and their licences"
+	@tools/deny
+	@tools/need python3:python3
+	@tools/licences --check
 	@echo "== docs"
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --all-features --no-deps --document-private-items
 
@@ -81,6 +85,12 @@ tools:
 
 fmt: ## format the code
 	cargo fmt --all
+
+audit: tools ## known vulnerabilities of the packages that are used, by RustSec's advisory database, which is fetched
+	@tools/deny audit
+
+licences: tools ## write THIRD-PARTY-LICENSES.txt: whose code the program is linked with
+	@tools/licences
 
 soak: programs ## the long comparisons: a million operations per algorithm on memory and Redis (about 15 minutes)
 	TOLLGATE_SAME_ANSWERS=1000000 cargo test --release --package tollgate --all-features --test it same_answers

@@ -115,6 +115,17 @@ maxmemory = int(re.search(r"^maxmemory (\d+)mb$", conf, re.M)[1])
 limit = pods["tollgate-redis"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
 demand(int(limit.removesuffix("Mi")) >= maxmemory * 1.4, "the pod of Redis has no room beside maxmemory")
 
+# Images of others are pinned, each tag to one digest.
+pinned = {}
+for file in ("Dockerfile", "compose/docker-compose.yaml", *(f"kubernetes/{p.name}" for p in (deploy / "kubernetes").glob("*.yaml"))):
+    for image in re.findall(r"^(?:FROM|\s*(?:- )?image:)\s+(\S+)", (deploy / file).read_text(), re.M):
+        if image.startswith("tollgate:"):
+            continue
+        tag, _, digest = image.partition("@")
+        demand(re.fullmatch(r"sha256:[0-9a-f]{64}", digest), f"{file}: {image} has no digest")
+        demand(pinned.setdefault(tag, digest) == digest, f"{tag} has two digests")
+demand(len(pinned) >= 7, "images were not found")
+
 # The dashboard: distinct panels that do not overlap, and expressions that can be read.
 dashboard = json.loads((deploy / "grafana/tollgate.json").read_text())
 cells, rules = set(), []
