@@ -115,6 +115,8 @@ maxmemory = int(re.search(r"^maxmemory (\d+)mb$", conf, re.M)[1])
 limit = pods["tollgate-redis"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
 demand(int(limit.removesuffix("Mi")) >= maxmemory * 1.4, "the pod of Redis has no room beside maxmemory")
 
+demand("--if-empty" in compose["services"]["rules"]["command"], "every start of Compose would revert changes of rules")
+
 # Images of others are pinned, each tag to one digest.
 pinned = {}
 for file in ("Dockerfile", "compose/docker-compose.yaml", *(f"kubernetes/{p.name}" for p in (deploy / "kubernetes").glob("*.yaml"))):
