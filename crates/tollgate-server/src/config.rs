@@ -30,6 +30,7 @@ pub use doors::{Admin, Gateway, Rls, Service};
 pub use file::ConfigFile;
 pub use gateway::{AccessLogFormat, Front, Preflights};
 pub use keeping::{DatabaseSettings, LogConfig, LogFormat, LogLevel};
+pub(crate) use policy::rule_warnings;
 pub use policy::{PolicyConfig, read_client, read_rule};
 pub use secret::{Secret, Url};
 pub use store::{RedisSettings, StoreConfig};

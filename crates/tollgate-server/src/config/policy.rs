@@ -6,6 +6,7 @@ use tollgate_tower::policy::Policy;
 
 use super::answers::AnswersConfig;
 use super::rules::{self, RuleEntry};
+use super::warnings::callers::buckets_of_all_without_a_header;
 use super::who::{self, ClientEntry, IdentityDraft};
 use crate::document::reading::{Place, shortened};
 use crate::document::{Node, Problems};
@@ -130,6 +131,17 @@ impl Settings {
             settings: self,
         })
     }
+}
+
+/// What is legal in rule documents and surely not meant. Those that are wrong are left out.
+pub(crate) fn rule_warnings(rules: &[Node]) -> Problems {
+    let mut wrong = Problems::default();
+    let rules: Vec<RuleEntry> = (rules.iter().enumerate())
+        .filter_map(|(nth, node)| rules::rule(&named("rule", nth, node), &mut wrong))
+        .collect();
+    let mut warnings = Problems::default();
+    buckets_of_all_without_a_header(&rules, &mut warnings);
+    warnings
 }
 
 /// A document of a database, called by its id, or by its place if it has none.

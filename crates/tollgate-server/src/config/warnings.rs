@@ -2,7 +2,7 @@
 //!
 //! They look at a draft in which nothing is wrong any more.
 
-mod callers;
+pub(super) mod callers;
 mod requests;
 mod secrets;
 

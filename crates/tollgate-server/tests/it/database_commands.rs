@@ -198,6 +198,40 @@ fn an_exact_import_makes_the_database_like_the_file() {
 }
 
 #[test]
+fn a_bucket_of_all_without_a_header_is_warned_of_when_it_is_stored() {
+    let operator = Operator::at(Place::sqlite());
+    let says = "all requests without the header share one bucket";
+    operator.write(
+        "rules.yaml",
+        "rules:\n- { id: tenant, per: [\"header:X-Tenant\"], limit: 1/s }\n",
+    );
+    let said = operator.text(&["rules", "import", "rules.yaml"]);
+    assert!(
+        said.contains(says) && said.contains("rules.yaml:2:"),
+        "{said}"
+    );
+    assert!(
+        said.ends_with("added: rule tenant\n0 unchanged\n"),
+        "{said}"
+    );
+    let said = operator.text(&[
+        "rules",
+        "set",
+        "region",
+        "--limit",
+        "1/s",
+        "--per",
+        "header:X-Region",
+    ]);
+    assert!(
+        said.contains(says) && said.contains("rule region"),
+        "{said}"
+    );
+    let said = operator.text(&["rules", "set", "region", "--per", "header:X-Region,ip"]);
+    assert_eq!(said, "changed rule region\n");
+}
+
+#[test]
 fn an_import_if_empty_reverts_no_change() {
     let operator = Operator::at(Place::sqlite());
     let import = ["rules", "import", "rules.yaml", "--if-empty"];

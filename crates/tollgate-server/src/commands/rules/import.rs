@@ -11,7 +11,7 @@ use crate::audit::escaped;
 use crate::cli::ImportArgs;
 use crate::commands::Failure;
 use crate::commands::database::{Meant, block_on};
-use crate::config::ConfigFile;
+use crate::config::{ConfigFile, rule_warnings};
 use crate::database::{
     FieldChange, Import, Imported, StoredClient, StoredRule, imported_into_nothing,
 };
@@ -30,25 +30,26 @@ pub(super) fn import(
         if_empty: args.if_empty,
         dry_run: args.dry_run,
     };
-    let imported = block_on(async {
+    let (imported, warnings) = block_on(async {
         // Whatever is wrong, or only tried, makes no file.
         let is_missing = meant.is_missing()?;
+        let mut warnings = Problems::default();
         if is_missing {
-            documents.validate(meant, &file, &[], &[], how)?;
+            warnings = documents.validate(meant, &file, &[], &[], how)?;
         }
         if is_missing && how.dry_run {
             let (rules, clients) = documents.json();
-            return Ok(imported_into_nothing(&rules, &clients)?);
+            return Ok((imported_into_nothing(&rules, &clients)?, warnings));
         }
         let database = meant.open().await?;
         let (rules, clients) = database.list(&meant.scope).await?;
         if !(how.if_empty && rules.len() + clients.len() > 0) {
-            documents.validate(meant, &file, &rules, &clients, how)?;
+            warnings = documents.validate(meant, &file, &rules, &clients, how)?;
         }
         let (rules, clients) = documents.json();
         let imported = database.import(&meant.scope, &rules, &clients, how).await?;
         database.close().await;
-        Ok(imported)
+        Ok((imported, warnings))
     })?;
     if imported.skipped {
         let scope = escaped(&meant.scope, 64);
@@ -58,6 +59,7 @@ pub(super) fn import(
         )?;
         return Ok(());
     }
+    write!(out, "{}", file.render(&warnings))?;
     report(&imported, args.dry_run, out)
 }
 
@@ -86,7 +88,7 @@ impl Documents {
         (json(&self.rules), json(&self.clients))
     }
 
-    /// Whether each of them is right, completed by what is stored, and all fit together.
+    /// Whether each of them is right, completed by what is stored, and all fit together. Says what is surely not meant.
     fn validate(
         &self,
         meant: &Meant,
@@ -94,7 +96,7 @@ impl Documents {
         rules: &[StoredRule],
         clients: &[StoredClient],
         how: Import,
-    ) -> Result<(), Failure> {
+    ) -> Result<Problems, Failure> {
         let rules: Vec<Stored<'_>> = rules.iter().map(Stored::rule).collect();
         let clients: Vec<Stored<'_>> = clients.iter().map(Stored::client).collect();
         let rules = Completed::of(&self.rules, &rules, "plan", how);
@@ -105,7 +107,8 @@ impl Documents {
             Failure::BadInput(format!(
                 "the rules would not be usable any more, so nothing was changed:\n{problems}"
             ))
-        })
+        })?;
+        Ok(rule_warnings(&rules.named))
     }
 }
 

@@ -9,11 +9,13 @@ use super::validate::validate;
 use crate::cli::SetArgs;
 use crate::commands::Failure;
 use crate::commands::database::{Meant, block_on};
+use crate::config::rule_warnings;
 use crate::database::StoredRule;
+use crate::document::Node;
 
 pub(super) fn set(meant: &Meant, args: &SetArgs, out: &mut impl Write) -> Result<(), Failure> {
     let name = name_of(&args.id, args.plan.as_deref());
-    let is_new = block_on(async {
+    let (is_new, warnings) = block_on(async {
         // Only a rule that can be new makes a file.
         let database = match args.limit {
             Some(_) => meant.open().await?,
@@ -32,6 +34,7 @@ pub(super) fn set(meant: &Meant, args: &SetArgs, out: &mut impl Write) -> Result
         if let Some(fields) = checked.as_object_mut() {
             fields.remove("active");
         }
+        let warnings = rule_warnings(&[Node::from_json(&checked)]);
         all.push(checked);
         let clients: Vec<Value> = (clients.into_iter().filter(|client| client.active))
             .map(|client| client.document)
@@ -39,9 +42,12 @@ pub(super) fn set(meant: &Meant, args: &SetArgs, out: &mut impl Write) -> Result
         validate(meant, &all, &clients)?;
         database.set_rule(&meant.scope, &document).await?;
         database.close().await;
-        Ok(known.is_none())
+        Ok((known.is_none(), warnings))
     })?;
     let what = if is_new { "added" } else { "changed" };
+    if warnings.warnings() > 0 {
+        writeln!(out, "{warnings}")?;
+    }
     Ok(writeln!(out, "{what} {name}")?)
 }
 

@@ -138,7 +138,15 @@ pub(super) fn keys_without_a_source(draft: &Draft, problems: &mut Problems) {
 
 /// Requests without a header share a bucket, as they have the same value: none.
 pub(super) fn bucket_of_all_without_a_header(draft: &Draft, problems: &mut Problems) {
-    for rule in draft.rules.iter().filter(|rule| rule.is_on()) {
+    buckets_of_all_without_a_header(&draft.rules, problems);
+}
+
+/// The same for rules that stand in no configuration.
+pub(in crate::config) fn buckets_of_all_without_a_header(
+    rules: &[RuleEntry],
+    problems: &mut Problems,
+) {
+    for rule in rules.iter().filter(|rule| rule.is_on()) {
         if counts_by(rule, Dimension::Client) || counts_by(rule, Dimension::Ip) {
             continue;
         }
