@@ -20,6 +20,7 @@ mod algorithm;
 mod bucket;
 mod clock;
 mod decision;
+mod host;
 mod limit;
 mod limiter;
 mod name;
@@ -40,6 +41,7 @@ pub mod words {
 pub use bucket::{Bucket, Dimension, Part};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Source, Tier, Verdict};
+pub use host::{HostError, parse_host};
 pub use limit::{Algorithm, Limit, LimitError, Rate};
 #[cfg(feature = "redis")]
 pub use limiter::{BreakerConfig, Instances, SharedConfig, SharedStats};

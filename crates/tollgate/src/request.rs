@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::bucket::{Dimension, Part};
+use crate::host::parse_host;
 use crate::name::Name;
 use crate::path::Path;
 
@@ -99,16 +100,12 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// The host it is for. Its port and case do not matter.
+    /// The host it is for. Its port and case do not matter. Text that is no host meets no condition on hosts, so that a rule could
+    /// be evaded by it: refuse it where clients send it, by [`parse_host`](crate::parse_host).
     #[inline]
     #[must_use]
     pub fn host(mut self, host: &'a str) -> Self {
-        let host = normal_host(host);
-        let is_small = !host.bytes().any(|byte| byte.is_ascii_uppercase());
-        self.host = Some(match is_small {
-            true => host.into(),
-            false => host.to_ascii_lowercase().into(),
-        });
+        self.host = Some(parse_host(host).unwrap_or(Cow::Borrowed(host)));
         self
     }
 
@@ -259,18 +256,6 @@ impl<'a> Request<'a> {
             Dimension::Key => None,
         }
     }
-}
-
-/// A host without its port, and without the dot at its end.
-pub(crate) fn normal_host(host: &str) -> &str {
-    // Not the last part of an address in brackets, which may be digits, too.
-    let digits = host.bytes().rev().take_while(u8::is_ascii_digit).count();
-    let before_port = host.len() - digits;
-    let name = host
-        .get(..before_port)
-        .and_then(|host| host.strip_suffix(':'));
-    let name = name.unwrap_or(host);
-    name.strip_suffix('.').unwrap_or(name)
 }
 
 impl Default for Request<'_> {

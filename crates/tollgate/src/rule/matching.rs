@@ -4,9 +4,10 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+use crate::host::parse_host;
 use crate::name::Name;
 use crate::path::{Pattern, Shape};
-use crate::request::{Request, normal_host};
+use crate::request::Request;
 
 /// Conditions, all of which a request must meet. Without any, every request does.
 ///
@@ -41,9 +42,6 @@ pub(crate) struct Attribute {
     /// Any of these; whichever, if there are none.
     pub(crate) values: Vec<Box<str>>,
 }
-
-/// The longest name of a host, in bytes.
-pub(crate) const LONGEST_HOST: usize = 253;
 
 /// The value that stands for any.
 const ANY: &str = "*";
@@ -82,15 +80,12 @@ impl Match {
     /// # Errors
     /// When it is not a host's name.
     pub fn host(mut self, host: &str) -> Result<Self, MatchError> {
-        let name = host.strip_prefix("*.").unwrap_or(host);
-        let name = normal_host(name).to_ascii_lowercase();
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
-        if name.is_empty() || name.len() > LONGEST_HOST || !name.chars().all(allowed) {
-            return Err(MatchError::Host(shown(host)));
-        }
-        self.host = Some(match host.starts_with("*.") {
-            true => Host::Below(name.into()),
-            false => Host::Exactly(name.into()),
+        let below = host.strip_prefix("*.");
+        let name = parse_host(below.unwrap_or(host));
+        let name = name.map_err(|_| MatchError::Host(shown(host)))?;
+        self.host = Some(match below {
+            Some(_) => Host::Below(name.into()),
+            None => Host::Exactly(name.into()),
         });
         Ok(self)
     }

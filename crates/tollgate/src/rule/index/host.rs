@@ -2,8 +2,9 @@
 
 use super::value::ByValue;
 use super::{Finder, Table};
+use crate::host::LONGEST_HOST;
 use crate::request::Request;
-use crate::rule::matching::{Host, LONGEST_HOST, Match};
+use crate::rule::matching::{Host, Match};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByHost {
