@@ -39,7 +39,7 @@ fuzz_target!(|text: &str| {
                 Err(_) => return,
             };
         }
-        let caller = identity.caller(proxy, &headers, &clients);
+        let caller = identity.caller(proxy, &headers, &clients).unwrap();
         assert_eq!(caller.client(), Some("ip:203.0.113.7"), "{lines:?}");
     };
     let appended = format!("{text}, 203.0.113.7");

@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use tollgate::store::{RedisError, RedisStore};
-use tollgate::{Decision, Dimension, Joint, Limiter, Met, Part, PathError, Request, Rule};
+use tollgate::{Decision, Dimension, Joint, Limiter, Met, Part, Request, Rule};
 use tollgate_tower::TollgateLayer;
 use tollgate_tower::layer::Observer;
-use tollgate_tower::policy::{Head, Policy};
+use tollgate_tower::policy::{Head, Policy, Refusal};
 
 use crate::audit::{Trail, Violation};
 use crate::config::StoreConfig;
@@ -74,8 +74,8 @@ impl Door {
     /// Decides about a request that came from `peer`, the other end of the connection.
     ///
     /// # Errors
-    /// When it cannot be said for sure what its path means: such a request is to be refused.
-    pub async fn decide(&self, head: &Head<'_>, peer: IpAddr) -> Result<Decision, PathError> {
+    /// When it can be read in more than one way: such a request is to be refused.
+    pub async fn decide(&self, head: &Head<'_>, peer: IpAddr) -> Result<Decision, Refusal> {
         let policy = self.policy();
         let view = policy.view(head, peer)?;
         Ok(self.decide_on(&policy, &view.request()).await)

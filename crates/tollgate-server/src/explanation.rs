@@ -30,8 +30,8 @@ impl Asked<'_> {
         let mut report = Report::new(&self.head, policy.generation(), &who, self.peer_is_assumed);
         let view = match policy.view(&self.head, self.peer) {
             Ok(view) => view,
-            Err(error) => {
-                report.refuse(&error);
+            Err(refusal) => {
+                report.refuse(&refusal);
                 return report;
             }
         };

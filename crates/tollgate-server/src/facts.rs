@@ -41,7 +41,7 @@ impl<'a> Facts<'a> {
     /// Adds what the policy knows: an address in the form in which it is counted, and the plan of a known client.
     pub(crate) fn complete(&mut self, policy: &'a Policy) {
         if let Some(ip) = self.ip {
-            let caller = (policy.identity()).caller(ip, &HeaderMap::new(), policy.clients());
+            let caller = (policy.identity()).caller_by_address(ip, &HeaderMap::new());
             self.ip = Some(caller.ip());
         }
         if let (Some(client), None) = (&self.client, &self.plan) {
@@ -52,7 +52,7 @@ impl<'a> Facts<'a> {
     /// Takes who has no name for whom its address stands, as a gateway would.
     pub(crate) fn name_by_address(&mut self, policy: &Policy) {
         if let (None, Some(ip)) = (&self.client, self.ip) {
-            let caller = (policy.identity()).caller(ip, &HeaderMap::new(), policy.clients());
+            let caller = (policy.identity()).caller_by_address(ip, &HeaderMap::new());
             self.client = caller.client().map(|client| client.to_owned().into());
         }
     }

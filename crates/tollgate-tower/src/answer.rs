@@ -41,10 +41,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use tollgate::{Decision, PathError};
+use tollgate::Decision;
 
 pub use denial::{Denial, Reason};
 pub use dialect::Dialect;
+pub(crate) use problem::path_detail;
 pub use sheet::FieldLines;
 use sheet::Sheet;
 
@@ -271,14 +272,14 @@ impl Answers {
         said::again_or(self, denial, write, hear)
     }
 
-    /// The response to a request whose path can be read in more than one way.
+    /// The response to a request that can be read in more than one way. `detail` says why.
     #[must_use]
-    pub fn refused(&self, error: &PathError, dialect: Dialect) -> Response<Bytes> {
+    pub fn refused(&self, detail: &str, dialect: Dialect) -> Response<Bytes> {
         let response = match dialect {
-            Dialect::Grpc(kind) => grpc::refused(error, kind),
+            Dialect::Grpc(kind) => grpc::refused(detail, kind),
             _ => problem(
                 StatusCode::BAD_REQUEST,
-                problem::of_path(error).into(),
+                problem::of_failure(StatusCode::BAD_REQUEST, detail).into(),
                 FEW_FIELDS,
             ),
         };

@@ -11,6 +11,11 @@
 //!   believed without the key;
 //! - the **plan** is that of the known client; or else what a header says that a trusted proxy sent.
 //!
+//! An identity header that can be read in more than one way (several lines with different values, a value that is too long or
+//! unreadable, `Bearer` without a space, an API key in another form than the configured one) is an error, and the request is to be
+//! refused: a server behind might read a client where Tollgate reads none, so that a client could shed its limits. A header that is
+//! absent, empty, of another scheme or with an unknown key leaves it to the next source.
+//!
 //! Proxies that are trusted must set or remove the headers that are believed from them (`X-User-Id`, `X-Plan`): what they
 //! pass through as the caller sent it, they vouch for.
 //!
@@ -34,12 +39,12 @@
 //! let proxy = "10.0.0.1".parse()?;
 //! let mut headers = HeaderMap::new();
 //! headers.insert("x-forwarded-for", "198.51.100.99, 203.0.113.7".parse()?);
-//! let caller = identity.caller(proxy, &headers, &clients);
+//! let caller = identity.caller(proxy, &headers, &clients)?;
 //! assert_eq!(caller.client(), Some("ip:203.0.113.7"));
 //!
 //! // With its key, it is the merchant, wherever it calls from.
 //! headers.insert("x-api-key", "a long random key".parse()?);
-//! let caller = identity.caller(proxy, &headers, &clients);
+//! let caller = identity.caller(proxy, &headers, &clients)?;
 //! assert_eq!((caller.client(), caller.plan()), (Some("merchant_123"), Some("enterprise")));
 //!
 //! // Ready for the engine.
@@ -52,6 +57,7 @@ mod address;
 mod caller;
 mod clients;
 mod config;
+mod error;
 mod explanation;
 mod forwarded;
 mod networks;
@@ -59,14 +65,16 @@ mod proxies;
 mod source;
 mod value;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 pub use address::{AddressError, parse_address};
 pub use caller::{Caller, How};
 pub use clients::{Client, Clients, ClientsError, api_key_sha256};
 pub use config::{IdentityConfig, IdentityError};
+pub use error::HeaderError;
 pub use explanation::{Explanation, Outcome, Step};
 pub use forwarded::{ForwardedError, forwarded_elements, forwarded_for};
 pub use proxies::{ProxyHeader, ProxyHeaderError, Walk, WalkEnd};
@@ -126,17 +134,32 @@ impl Identity {
     }
 
     /// Who calls, from `peer`, the other end of the connection, with these headers.
-    #[must_use]
-    pub fn caller(&self, peer: IpAddr, headers: &HeaderMap, clients: &Clients) -> Caller {
-        self.find(peer, headers, clients, &mut ()).0
+    ///
+    /// # Errors
+    /// When an identity header can be read in more than one way: the request is to be refused.
+    pub fn caller(
+        &self,
+        peer: IpAddr,
+        headers: &HeaderMap,
+        clients: &Clients,
+    ) -> Result<Caller, HeaderError> {
+        let (caller, _, refused) = self.find(peer, headers, clients, &mut ());
+        refused.map_or(Ok(caller), Err)
     }
 
-    /// The same, with the reasons.
+    /// Who calls if only its address counts: what headers say of clients and plans is left out, and what trusted proxies say of the
+    /// address is not.
+    #[must_use]
+    pub fn caller_by_address(&self, peer: IpAddr, headers: &HeaderMap) -> Caller {
+        self.by_address(&self.proxies.walk(peer, headers))
+    }
+
+    /// Who calls, with the reasons.
     #[must_use]
     pub fn explain(&self, peer: IpAddr, headers: &HeaderMap, clients: &Clients) -> Explanation {
         let mut recorder = Recorder::new(&self.client, &self.plan);
-        let (caller, walk) = self.find(peer, headers, clients, &mut recorder);
-        recorder.explanation(caller, walk)
+        let (caller, walk, refused) = self.find(peer, headers, clients, &mut recorder);
+        recorder.explanation(caller, walk, refused)
     }
 
     /// The sources by which anybody who calls can choose a name of its own, and so as many buckets as it likes.
@@ -175,13 +198,15 @@ impl Identity {
         Ok(())
     }
 
+    /// Every source that this peer may use is judged, also behind the one that yields the client: so a request is refused or not
+    /// whatever the order of the sources.
     fn find(
         &self,
         peer: IpAddr,
         headers: &HeaderMap,
         clients: &Clients,
         observer: &mut impl Observer,
-    ) -> (Caller, Walk) {
+    ) -> (Caller, Walk, Option<HeaderError>) {
         let walk = self.proxies.walk(peer, headers);
         let ip = address::counted(walk.address, self.ipv6_prefix);
         let mut caller = Caller {
@@ -190,31 +215,63 @@ impl Identity {
             plan: None,
             how: How::Nothing,
         };
+        let mut refused = None;
         for (i, source) in self.client.iter().enumerate() {
-            match self.client_at(source, &walk, ip, headers, clients) {
-                Ok(Found { name, known, how }) => {
-                    observer.client(i, Outcome::Chosen);
-                    caller.plan = known.and_then(|known| known.plan.clone());
-                    caller.client = Some(name);
-                    caller.how = how;
-                    break;
-                }
-                Err(outcome) => observer.client(i, outcome),
-            }
-        }
-        if caller.plan.is_none() {
-            for (i, source) in self.plan.iter().enumerate() {
-                match plan_at(source, &walk, headers) {
-                    Ok(plan) => {
-                        observer.plan(i, Outcome::Chosen);
-                        caller.plan = Some(plan.into());
-                        break;
+            let outcome = match caller.how {
+                How::Nothing => match self.client_at(source, &walk, ip, headers, clients) {
+                    Ok(Found { name, known, how }) => {
+                        caller.plan = known.and_then(|known| known.plan.clone());
+                        caller.client = Some(name);
+                        caller.how = how;
+                        Outcome::Chosen
                     }
-                    Err(outcome) => observer.plan(i, outcome),
-                }
+                    Err(outcome) => outcome,
+                },
+                _ => match self.judge(source, &walk, headers) {
+                    Err(outcome) if outcome.is_refused() => outcome,
+                    _ => Outcome::NotTried,
+                },
+            };
+            observer.client(i, outcome);
+            if outcome.is_refused()
+                && let Some(name) = source.header_name()
+            {
+                refused.get_or_insert_with(|| HeaderError::new(name, outcome));
             }
         }
-        (caller, walk)
+        for (i, source) in self.plan.iter().enumerate() {
+            let outcome = match (plan_at(source, &walk, headers), &caller.plan) {
+                (Err(outcome), None) => outcome,
+                (Err(outcome), Some(_)) if outcome.is_refused() => outcome,
+                (_, Some(_)) => Outcome::NotTried,
+                (Ok(plan), None) => {
+                    caller.plan = Some(plan.into());
+                    Outcome::Chosen
+                }
+            };
+            observer.plan(i, outcome);
+            if outcome.is_refused() {
+                refused.get_or_insert_with(|| HeaderError::new(source.header_name(), outcome));
+            }
+        }
+        if refused.is_some() {
+            caller = self.by_address(&walk);
+        }
+        (caller, walk, refused)
+    }
+
+    fn by_address(&self, walk: &Walk) -> Caller {
+        let ip = address::counted(walk.address, self.ipv6_prefix);
+        let is_named = self.client.iter().any(ClientSource::is_ip);
+        Caller {
+            client: is_named.then(|| address::client_name(ip, self.ipv6_prefix)),
+            ip,
+            plan: None,
+            how: match is_named {
+                true => How::Address,
+                false => How::Nothing,
+            },
+        }
     }
 
     fn client_at<'c>(
@@ -227,27 +284,33 @@ impl Identity {
     ) -> Result<Found<'c>, Outcome> {
         match source.kind() {
             Kind::ApiKey { name, scheme } => {
-                let key = without_scheme(single(headers, name, LONGEST_KEY)?, *scheme)?;
-                let (id, known) = clients.by_key(key).ok_or(Outcome::UnknownApiKey)?;
-                Ok(Found {
-                    name: id.to_owned(),
-                    known: Some(known),
-                    how: How::ApiKey,
-                })
+                let value = single(headers, name)?;
+                let key = secret_in(&value, *scheme);
+                let found = key.and_then(|key| clients.by_key(key).ok_or(Outcome::UnknownApiKey));
+                match found {
+                    Ok((id, known)) => Ok(Found {
+                        name: id.to_owned(),
+                        known: Some(known),
+                        how: How::ApiKey,
+                    }),
+                    Err(Outcome::UnknownApiKey | Outcome::OtherScheme)
+                        if clients.key_among_words(key.unwrap_or(&value), key.ok()) =>
+                    {
+                        Err(Outcome::KeyInOtherForm)
+                    }
+                    Err(outcome) => Err(outcome),
+                }
             }
             Kind::Header(name) => {
-                let id = single_text(headers, name, LONGEST_ID)?;
-                if !self.proxies.is_empty() && !walk.peer_is_trusted() {
-                    return Err(Outcome::PeerNotTrusted);
-                }
-                match clients.by_id(id) {
+                let id = self.claimed_id(name, walk, headers)?;
+                match clients.by_id(&id) {
                     Some(known) if known.has_key => Err(Outcome::HasApiKey),
                     Some(known) => Ok(Found {
-                        name: id.to_owned(),
+                        name: id.into_owned(),
                         known: Some(known),
                         how: How::KnownId,
                     }),
-                    None => unknown_id(name.as_str(), id, clients),
+                    None => unknown_id(name.as_str(), &id, clients),
                 }
             }
             Kind::Ip => Ok(Found {
@@ -256,6 +319,43 @@ impl Identity {
                 how: How::Address,
             }),
         }
+    }
+
+    /// Whether a source could be read, without asking whom it names.
+    fn judge(
+        &self,
+        source: &ClientSource,
+        walk: &Walk,
+        headers: &HeaderMap,
+    ) -> Result<(), Outcome> {
+        match source.kind() {
+            Kind::ApiKey { name, scheme } => {
+                secret_in(&single(headers, name)?, *scheme).map(|_| ())
+            }
+            Kind::Header(name) => self.claimed_id(name, walk, headers).map(|_| ()),
+            Kind::Ip => Ok(()),
+        }
+    }
+
+    /// The id in a header, if the peer may say it. What others write there is not judged: they are known by their address,
+    /// whatever it is.
+    fn claimed_id<'h>(
+        &self,
+        name: &HeaderName,
+        walk: &Walk,
+        headers: &'h HeaderMap,
+    ) -> Result<Cow<'h, str>, Outcome> {
+        match self.proxies.is_empty() || walk.peer_is_trusted() {
+            true => single_text(headers, name, LONGEST_ID),
+            false => Err(not_believed(headers, name)),
+        }
+    }
+}
+
+fn not_believed(headers: &HeaderMap, name: &HeaderName) -> Outcome {
+    match headers.contains_key(name) {
+        true => Outcome::PeerNotTrusted,
+        false => Outcome::NotPresent,
     }
 }
 
@@ -274,35 +374,43 @@ fn unknown_id<'c>(header: &str, id: &str, clients: &'c Clients) -> Result<Found<
 }
 
 /// The secret behind the scheme: `abc` of `Bearer abc`.
-fn without_scheme(value: &[u8], scheme: Scheme) -> Result<&[u8], Outcome> {
-    if scheme == Scheme::None {
-        return Ok(value);
-    }
-    let space = value.iter().position(|byte| *byte == b' ');
-    let (word, rest) = match space {
-        Some(space) => value.split_at(space),
-        None if scheme == Scheme::Bearer && !value.eq_ignore_ascii_case(b"bearer") => {
-            return Err(Outcome::OtherScheme);
+fn secret_in(value: &[u8], scheme: Scheme) -> Result<&[u8], Outcome> {
+    let secret = match scheme {
+        Scheme::None => value,
+        Scheme::Any => match value.iter().position(|byte| *byte == b' ') {
+            // Not empty, as the value has no spaces at its end.
+            Some(space) => trimmed(value.get(space..).unwrap_or_default()),
+            None => value,
+        },
+        Scheme::Bearer => {
+            let (word, rest) = value.split_at(value.len().min(BEARER.len()));
+            if !word.eq_ignore_ascii_case(BEARER) {
+                return Err(Outcome::OtherScheme);
+            }
+            match rest {
+                [] => return Err(Outcome::Empty),
+                [b' ', ..] => trimmed(rest),
+                // No scheme begins like it. Some servers cut off so many bytes, whatever they are, or split at a tab.
+                _ => return Err(Outcome::Malformed),
+            }
         }
-        None if scheme == Scheme::Bearer => return Err(Outcome::Empty),
-        None => return Ok(value),
     };
-    if scheme == Scheme::Bearer && !word.eq_ignore_ascii_case(b"bearer") {
-        return Err(Outcome::OtherScheme);
+    match secret.len() > LONGEST_KEY {
+        true => Err(Outcome::TooLong),
+        false => Ok(secret),
     }
-    // Not empty, as the value has no spaces at its end.
-    Ok(trimmed(rest))
 }
+
+const BEARER: &[u8] = b"bearer";
 
 fn plan_at<'h>(
     source: &PlanSource,
     walk: &Walk,
     headers: &'h HeaderMap,
-) -> Result<&'h str, Outcome> {
-    let plan = single_text(headers, source.header_name(), LONGEST_PLAN)?;
+) -> Result<Cow<'h, str>, Outcome> {
     // A plan is a right, so it takes somebody trusted to say it.
     match walk.peer_is_trusted() {
-        true => Ok(plan),
-        false => Err(Outcome::PeerNotTrusted),
+        true => single_text(headers, source.header_name(), LONGEST_PLAN),
+        false => Err(not_believed(headers, source.header_name())),
     }
 }

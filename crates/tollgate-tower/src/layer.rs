@@ -21,7 +21,8 @@
 //! ## The walk of a request
 //! 1. A CORS preflight passes uncharged: browsers send it by themselves and without credentials, so it would count for the wrong
 //!    caller; and show its denial as a CORS error, which tells nobody anything ([`TollgateLayer::charge_preflights`]). Only its path is looked at, as below.
-//! 2. The current [`Policy`] is taken, one snapshot for the whole request. A path that can be read in more than one way is answered with 400.
+//! 2. The current [`Policy`] is taken, one snapshot for the whole request. A path or an identity header that can be read in more than one way is answered
+//!    with 400.
 //! 3. Who calls? The policy's [`identity`](crate::identity) says so by the peer's address and the headers; or a
 //!    [closure](TollgateLayer::request) of yours does.
 //! 4. The limiter decides. A denial is answered at once; see [`answer`](crate::answer).

@@ -1,5 +1,6 @@
 //! What decides, as one whole: the rules, who is who, and how a request is seen through both. Swapped whole when any of it changes.
 
+mod refusal;
 mod target;
 mod view;
 
@@ -8,10 +9,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, Uri};
-use tollgate::{PathError, RuleSet};
+use tollgate::RuleSet;
 
 use crate::answer::Answers;
 use crate::identity::{Clients, Identity};
+pub use refusal::Refusal;
 pub(crate) use target::Target;
 pub use view::View;
 
@@ -116,8 +118,8 @@ impl Policy {
     /// Sees a request that came from `peer`, the other end of the connection.
     ///
     /// # Errors
-    /// When it cannot be said for sure what its path means: such a request is to be refused.
-    pub fn view<'a>(&self, head: &Head<'a>, peer: IpAddr) -> Result<View<'a>, PathError> {
+    /// When it cannot be said for sure what its path means or who calls: such a request is to be refused.
+    pub fn view<'a>(&self, head: &Head<'a>, peer: IpAddr) -> Result<View<'a>, Refusal> {
         View::new(self, head, peer)
     }
 }

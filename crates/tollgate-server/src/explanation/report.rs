@@ -1,9 +1,9 @@
 //! Everything that is explained, as one document.
 
 use serde::Serialize;
-use tollgate::{Decision, Explanation, Met, Mode, PathError, Rule, Standing, Verdict};
+use tollgate::{Decision, Explanation, Met, Mode, Rule, Standing, Verdict};
 use tollgate_tower::identity;
-use tollgate_tower::policy::{Head, View};
+use tollgate_tower::policy::{Head, Refusal, View};
 
 use crate::audit::escaped;
 use crate::door::bucket_values;
@@ -29,7 +29,7 @@ pub(crate) struct RequestReport {
     pub(crate) asked: String,
     /// As it is matched and forwarded.
     pub(crate) path: Option<String>,
-    /// Why the path is refused, if it is.
+    /// Why the request is refused, if it is.
     pub(crate) refused: Option<String>,
     pub(crate) host: Option<String>,
     pub(crate) endpoint: Option<String>,
@@ -124,8 +124,8 @@ impl Report {
         }
     }
 
-    pub(crate) fn refuse(&mut self, error: &PathError) {
-        self.request.refused = Some(error.to_string());
+    pub(crate) fn refuse(&mut self, refusal: &Refusal) {
+        self.request.refused = Some(refusal.to_string());
     }
 
     pub(crate) fn fill(

@@ -138,12 +138,17 @@ impl Desk {
     pub(super) fn asked<B>(&self, request: &Request<B>, id: &HeaderValue) -> Asked {
         let policy = self.door.policy();
         let (identity, clients) = (policy.identity(), policy.clients());
-        let caller = identity.caller(peer_of(request), request.headers(), clients);
+        let (peer, headers) = (peer_of(request), request.headers());
+        let (ip, client) = match identity.caller(peer, headers, clients) {
+            Ok(caller) => (caller.ip(), caller.client().map(str::to_owned)),
+            // It will be refused, and nobody knows who it was but for the address.
+            Err(_) => (identity.caller_by_address(peer, headers).ip(), None),
+        };
         Asked {
             at: SystemTime::now(),
             id: id.clone(),
-            ip: caller.ip(),
-            client: caller.client().map(str::to_owned),
+            ip,
+            client,
             method: request.method().clone(),
             uri: request.uri().clone(),
             version: request.version(),

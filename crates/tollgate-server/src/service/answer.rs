@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use serde::Serialize;
-use tollgate::{Decision, PathError, Tier, Verdict};
+use tollgate::{Decision, Tier, Verdict};
 use tollgate_tower::answer::{Denial, HeaderFamilies, Reason};
+use tollgate_tower::policy::Refusal;
 
 use super::metrics::Outcome;
 
@@ -69,13 +70,13 @@ impl Answer {
         }
     }
 
-    /// The answer to a request whose path can be read in more than one way.
-    pub(super) fn refused(error: &PathError, generation: u64) -> Self {
+    /// The answer to a request that can be read in more than one way.
+    pub(super) fn refused(refusal: &Refusal, generation: u64) -> Self {
         Self {
             allowed: false,
             status: 400,
-            reason: Some("path_refused"),
-            detail: Some(error.to_string()),
+            reason: Some(refusal.as_str()),
+            detail: Some(refusal.to_string()),
             rule: None,
             limit: None,
             remaining: None,

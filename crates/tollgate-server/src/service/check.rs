@@ -11,7 +11,7 @@ use http::{Method, Response, StatusCode, Uri};
 use serde_json::{Value, json};
 use tollgate::PathError;
 use tollgate_tower::identity::parse_address;
-use tollgate_tower::policy::{Head, Policy};
+use tollgate_tower::policy::{Head, Policy, Refusal};
 
 use super::answer::Answer;
 use super::metrics::{Endpoint, Outcome};
@@ -50,8 +50,8 @@ enum Check<'a> {
     Described(Box<Described>),
     /// What somebody found out about one.
     Told(Facts<'a>),
-    /// One whose path can be read in more than one way.
-    Refused(PathError),
+    /// One that can be read in more than one way.
+    Refused(Refusal),
 }
 
 /// A request as it came to a gateway.
@@ -152,9 +152,9 @@ async fn decide(
     let mut span = shared.span("check", parent);
     let families = policy.answers().map(|answers| answers.families);
     let families = families.unwrap_or_default();
-    let refused = |error| Answer::refused(&error, policy.generation());
+    let refused = |refusal| Answer::refused(&refusal, policy.generation());
     let answer = match check {
-        Check::Refused(error) => refused(error),
+        Check::Refused(refusal) => refused(refusal),
         Check::Told(facts) => {
             let decision = shared.door.decide_on(policy, &facts.request()).await;
             if let Some(span) = &mut span {
@@ -163,7 +163,7 @@ async fn decide(
             Answer::of(&decision, families)
         }
         Check::Described(described) => match policy.view(&described.head(), described.ip) {
-            Err(error) => refused(error),
+            Err(refusal) => refused(refusal),
             Ok(view) => {
                 let mut request = view.request();
                 if let Some(cost) = described.cost {
@@ -194,7 +194,7 @@ fn read<'a>(check: &'a Value, at: &str, policy: &'a Policy) -> Result<Check<'a>,
     let ignored = |_: &str| Ok(());
     Ok(match told(&fields, policy, ignored)? {
         Ok(facts) => Check::Told(Facts { cost, ..facts }),
-        Err(error) => Check::Refused(error),
+        Err(error) => Check::Refused(error.into()),
     })
 }
 

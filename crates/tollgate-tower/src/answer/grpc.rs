@@ -3,10 +3,8 @@
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
-use tollgate::PathError;
 
 use super::denial::{Denial, Reason};
-use super::problem::path_detail;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -34,8 +32,8 @@ pub(super) fn denied(denial: &Denial<'_>, kind: &'static str) -> Response<Bytes>
     response
 }
 
-pub(super) fn refused(error: &PathError, kind: &'static str) -> Response<Bytes> {
-    trailers_only(kind, INVALID_ARGUMENT, &path_detail(error))
+pub(super) fn refused(detail: &str, kind: &'static str) -> Response<Bytes> {
+    trailers_only(kind, INVALID_ARGUMENT, detail)
 }
 
 /// HTTP's statuses as gRPC has them.

@@ -40,10 +40,6 @@ pub(super) fn of_denial(denial: &Denial<'_>) -> String {
     body
 }
 
-pub(super) fn of_path(error: &PathError) -> String {
-    of_failure(StatusCode::BAD_REQUEST, &path_detail(error))
-}
-
 pub(super) fn of_failure(status: StatusCode, detail: &str) -> String {
     let title = status.canonical_reason().unwrap_or("Error");
     let mut body = start("about:blank", title, status.as_u16(), detail);
@@ -52,7 +48,7 @@ pub(super) fn of_failure(status: StatusCode, detail: &str) -> String {
 }
 
 /// For the caller, who cannot change our configuration.
-pub(super) fn path_detail(error: &PathError) -> String {
+pub(crate) fn path_detail(error: &PathError) -> String {
     match error {
         PathError::EncodedSlash { at } => {
             format!("the path has an encoded slash (%2F) at byte {at}")

@@ -54,9 +54,9 @@ impl Caller {
     /// # use tollgate_tower::identity::{Clients, Identity, IdentityConfig};
     /// # let identity = Identity::new(IdentityConfig::default())?;
     /// # let headers = http::HeaderMap::new();
-    /// let caller = identity.caller([203, 0, 113, 7].into(), &headers, &Clients::default());
+    /// let caller = identity.caller([203, 0, 113, 7].into(), &headers, &Clients::default())?;
     /// let request = caller.request().method("GET").route("/v1/charges/{id}");
-    /// # Ok::<(), tollgate_tower::identity::IdentityError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn request(&self) -> Request<'_> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::address::NAME_PREFIX;
-use super::value::{LONGEST_PLAN, is_printable, shown};
+use super::value::{LONGEST_KEY, LONGEST_PLAN, is_printable, shown};
 
 /// The longest id.
 const LONGEST_ID: usize = 128;
@@ -170,6 +170,35 @@ impl Clients {
         }
         let id = self.by_key.get(&api_key_sha256(key))?;
         Some((id, self.by_id.get(id)?))
+    }
+}
+
+/// How many words of a value are looked at, and the last one.
+const FIRST_WORDS: usize = 3;
+
+impl Clients {
+    /// Whether one of the words of a value is a client's API key: behind another word, in a list, in quotes, or as `token=…`. Servers
+    /// take such values apart in various ways, mostly for the first or the last of their words. What was `looked_up` already is none.
+    pub(crate) fn key_among_words(&self, value: &[u8], looked_up: Option<&[u8]>) -> bool {
+        if self.by_key.is_empty() {
+            return false;
+        }
+        let separates =
+            |byte: &u8| !byte.is_ascii_graphic() || matches!(byte, b',' | b';' | b'"' | b'\'');
+        let mut words = value.split(separates).filter(|word| !word.is_empty());
+        let is_key = |word: &[u8]| {
+            let is_new = Some(word) != looked_up && word.len() <= LONGEST_KEY;
+            is_new && self.by_key(word).is_some()
+        };
+        let holds_key = |word: &[u8]| {
+            let behind = |sign: u8| {
+                let at = word.iter().position(|byte| *byte == sign)?;
+                word.get(at + 1..)
+            };
+            is_key(word) || [b'=', b':'].into_iter().filter_map(behind).any(is_key)
+        };
+        let mut first = words.by_ref().take(FIRST_WORDS);
+        first.any(holds_key) || words.next_back().is_some_and(holds_key)
     }
 }
 

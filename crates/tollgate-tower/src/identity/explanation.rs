@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::caller::Caller;
+use super::error::HeaderError;
 use super::proxies::Walk;
 use super::source::{ClientSource, PlanSource};
 
@@ -28,9 +29,15 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn explanation(self, caller: Caller, address: Walk) -> Explanation {
+    pub(crate) fn explanation(
+        self,
+        caller: Caller,
+        address: Walk,
+        refused: Option<HeaderError>,
+    ) -> Explanation {
         Explanation {
             caller,
+            refused,
             address,
             client: self.client,
             plan: self.plan,
@@ -68,8 +75,10 @@ impl Observer for Recorder {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// Who calls.
+    /// Who calls; by its address alone if the request is refused.
     pub caller: Caller,
+    /// Why the request is refused, if it is.
+    pub refused: Option<HeaderError>,
     /// How its address was found.
     pub address: Walk,
     /// What each source of clients said, in order.
@@ -82,10 +91,14 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             caller,
+            refused,
             address,
             client,
             plan,
         } = self;
+        if let Some(error) = refused {
+            writeln!(f, "refused: {error}")?;
+        }
         writeln!(f, "address: {address}")?;
         match caller.client() {
             Some(name) => write!(f, "client: {name}, {}", caller.how())?,
@@ -152,6 +165,11 @@ pub enum Outcome {
     Unreadable,
     /// `Authorization` by another scheme than Bearer.
     OtherScheme,
+    /// `Authorization` with `Bearer`, and something else than a space behind it.
+    Malformed,
+    /// The value names no client as it stands, and holds a client's API key in another form: behind another scheme, in a list,
+    /// or with further words. A server may read it where Tollgate does not.
+    KeyInOtherForm,
     /// No client has this API key.
     UnknownApiKey,
     /// Trusted proxies are named, and the peer is none; so nobody vouches for what the header says.
@@ -160,6 +178,21 @@ pub enum Outcome {
     HasApiKey,
     /// The name that the header and its value make is the id of a known client.
     NameTaken,
+}
+
+impl Outcome {
+    /// Whether the header can be read in more than one way, so that the request is to be refused.
+    #[must_use]
+    pub fn is_refused(self) -> bool {
+        matches!(
+            self,
+            Self::Ambiguous
+                | Self::TooLong
+                | Self::Unreadable
+                | Self::Malformed
+                | Self::KeyInOtherForm
+        )
+    }
 }
 
 impl fmt::Display for Outcome {
@@ -173,6 +206,8 @@ impl fmt::Display for Outcome {
             Self::TooLong => "too long",
             Self::Unreadable => "not readable text",
             Self::OtherScheme => "not of the scheme Bearer",
+            Self::Malformed => "malformed: Bearer is not followed by a space",
+            Self::KeyInOtherForm => "holds an API key in a form that is not accepted",
             Self::UnknownApiKey => "unknown API key",
             Self::PeerNotTrusted => "not believed, as the peer is not a trusted proxy",
             Self::HasApiKey => "belongs to a client with an API key",

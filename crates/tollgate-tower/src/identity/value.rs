@@ -1,38 +1,56 @@
 //! One header's value, if there is one that means one thing. Knows nothing of what it is for.
 
-use http::header::{HeaderMap, HeaderName};
+use std::borrow::Cow;
+
+use http::header::{COOKIE, HeaderMap, HeaderName, HeaderValue};
 
 use super::explanation::Outcome;
 
 /// The longest id that somebody may write into a header.
 pub(crate) const LONGEST_ID: usize = 256;
 
-/// The longest API key that is hashed, so that nobody keeps us busy with hashing.
-pub(crate) const LONGEST_KEY: usize = 4096;
+/// The longest API key that is hashed, so that nobody keeps us busy with hashing. As long as the longest header that nginx
+/// accepts by default.
+pub(crate) const LONGEST_KEY: usize = 8 * 1024;
 
 /// The longest plan's name.
 pub(crate) const LONGEST_PLAN: usize = 64;
 
-/// The value, without spaces around it.
+/// The value of a header, without spaces around it.
 ///
-/// A header that is there twice with different values says two things; which one a program in front of us or behind us
-/// would take, nobody knows.
+/// Several lines with different values are ambiguous: some servers take the first, some the last, some join them.
 pub(crate) fn single<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
-    longest: usize,
-) -> Result<&'h [u8], Outcome> {
+) -> Result<Cow<'h, [u8]>, Outcome> {
     let mut lines = headers.get_all(name).iter();
-    let value = lines.next().ok_or(Outcome::NotPresent)?;
-    if lines.any(|other| other != value) {
-        return Err(Outcome::Ambiguous);
+    let first = lines.next().ok_or(Outcome::NotPresent)?;
+    let value = match lines.next() {
+        None => Cow::Borrowed(trimmed(first.as_bytes())),
+        Some(second) if *name == COOKIE => Cow::Owned(joined_cookies(first, second, lines)),
+        Some(second) if second != first || lines.any(|other| other != first) => {
+            return Err(Outcome::Ambiguous);
+        }
+        Some(_) => Cow::Borrowed(trimmed(first.as_bytes())),
+    };
+    match value.is_empty() {
+        true => Err(Outcome::Empty),
+        false => Ok(value),
     }
-    let value = trimmed(value.as_bytes());
-    match value.len() {
-        0 => Err(Outcome::Empty),
-        length if length > longest => Err(Outcome::TooLong),
-        _ => Ok(value),
+}
+
+/// HTTP/2 may send each cookie in a line of its own, and they mean one line (RFC 9113, 8.2.3).
+fn joined_cookies<'h>(
+    first: &'h HeaderValue,
+    second: &'h HeaderValue,
+    others: impl Iterator<Item = &'h HeaderValue>,
+) -> Vec<u8> {
+    let mut joined = first.as_bytes().to_vec();
+    for line in std::iter::once(second).chain(others) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(line.as_bytes());
     }
+    joined
 }
 
 /// The value as text that may be shown.
@@ -40,13 +58,14 @@ pub(crate) fn single_text<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
     longest: usize,
-) -> Result<&'h str, Outcome> {
-    let value = single(headers, name, longest)?;
-    let text = std::str::from_utf8(value).map_err(|_| Outcome::Unreadable)?;
-    match is_printable(text) {
-        true => Ok(text),
-        false => Err(Outcome::Unreadable),
-    }
+) -> Result<Cow<'h, str>, Outcome> {
+    let text = match single(headers, name)? {
+        value if value.len() > longest => return Err(Outcome::TooLong),
+        Cow::Borrowed(value) => std::str::from_utf8(value).ok().map(Cow::Borrowed),
+        Cow::Owned(value) => String::from_utf8(value).ok().map(Cow::Owned),
+    };
+    text.filter(|text| is_printable(text))
+        .ok_or(Outcome::Unreadable)
 }
 
 /// Spaces and tabs around a value are none of it.

@@ -22,7 +22,7 @@ use super::repeat::{Admitted, Repeat, WantRepeat};
 use super::source::PolicySource;
 use crate::answer::{Answers, Denial, Dialect};
 use crate::identity::Caller;
-use crate::policy::{Head, Policy, Target};
+use crate::policy::{Head, Policy, Refusal, Target};
 
 type PeerFrom = Arc<dyn Fn(&Extensions) -> Option<SocketAddr> + Send + Sync>;
 type AskBy = Arc<dyn Fn(&Parts) -> Ask + Send + Sync>;
@@ -119,17 +119,20 @@ impl Gate {
                 set_target(parts, forward);
                 None
             }
-            Err(error) => Some(self.answers.refused(&error, self.dialect_of(parts))),
+            Err(refusal) => {
+                let dialect = self.dialect_of(parts);
+                Some(self.answers.refused(&refusal.detail(), dialect))
+            }
         }
     }
 
-    pub(super) async fn decide(&self, parts: &Parts) -> Result<Charged, PathError> {
+    pub(super) async fn decide(&self, parts: &Parts) -> Result<Charged, Refusal> {
         let known = parts.extensions.get::<Admitted>();
         let known = known.and_then(|admitted| admitted.by(self));
         let policy = known.map_or_else(|| self.policies.policy(), |(policy, _)| Arc::clone(policy));
         // First, as a path that is refused needs no caller.
         let target = Target::of(policy.rules(), &head(parts))?;
-        let who = self.who(&policy, parts);
+        let who = self.who(&policy, parts)?;
         let cost = self.cost.as_ref().and_then(|cost| cost(parts));
         let decision = match known {
             Some((_, decision)) => decision.clone(),
@@ -153,13 +156,9 @@ impl Gate {
     }
 
     /// The path and query to forward, if they are not those that came.
-    fn normal_form(
-        &self,
-        uri: &Uri,
-        target: &Target<'_>,
-    ) -> Result<Option<PathAndQuery>, PathError> {
+    fn normal_form(&self, uri: &Uri, target: &Target<'_>) -> Result<Option<PathAndQuery>, Refusal> {
         match self.forwards_normal_paths {
-            true => normal_form(uri, target.path.as_str()),
+            true => Ok(normal_form(uri, target.path.as_str())?),
             false => Ok(None),
         }
     }
@@ -178,13 +177,13 @@ impl Gate {
     pub(super) fn settle(
         self: &Arc<Self>,
         parts: &mut Parts,
-        charged: Result<Charged, PathError>,
+        charged: Result<Charged, Refusal>,
     ) -> Settled {
         let dialect = || self.dialect_of(parts);
         let charged = match charged {
             Ok(charged) => charged,
-            Err(error) => {
-                let response = self.answers.refused(&error, dialect());
+            Err(refusal) => {
+                let response = self.answers.refused(&refusal.detail(), dialect());
                 return Settled::Stop(response);
             }
         };
@@ -282,14 +281,15 @@ impl Gate {
         (self.dialect).unwrap_or_else(|| Dialect::of(&parts.method, &parts.headers))
     }
 
-    fn who(&self, policy: &Policy, parts: &Parts) -> Who {
+    fn who(&self, policy: &Policy, parts: &Parts) -> Result<Who, Refusal> {
         if let Some(ask) = &self.ask {
-            return Who::Told(ask(parts));
+            return Ok(Who::Told(ask(parts)));
         }
         let told = self.peer.as_ref().and_then(|peer| peer(&parts.extensions));
         let put = || parts.extensions.get::<PeerAddr>().map(|peer| peer.0);
         let peer = told.or_else(put).map_or(NOWHERE, |peer| peer.ip());
-        Who::Found((policy.identity()).caller(peer, &parts.headers, policy.clients()))
+        let caller = (policy.identity()).caller(peer, &parts.headers, policy.clients())?;
+        Ok(Who::Found(caller))
     }
 }
 

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use http::header::HOST;
 use http::{HeaderMap, HeaderValue, Method};
-use tollgate::{Name, Path, PathError, Request, RuleSet};
+use tollgate::{Name, Path, Request, RuleSet};
 
-use super::Head;
+use super::{Head, Refusal};
 
 /// What attributes are called that are headers.
 const HEADER: &str = "header:";
@@ -24,7 +24,7 @@ pub(crate) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    pub(crate) fn of(rules: &RuleSet, head: &Head<'a>) -> Result<Self, PathError> {
+    pub(crate) fn of(rules: &RuleSet, head: &Head<'a>) -> Result<Self, Refusal> {
         let path = rules.paths().normalise(head.uri.path())?;
         let headers = (rules.attribute_names().iter()).filter_map(|name| {
             let header = name.as_str().strip_prefix(HEADER)?;

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use http::Method;
-use tollgate::{Path, PathError, Request};
+use tollgate::{Path, Request};
 
 use super::target::Target;
-use super::{Head, Policy};
+use super::{Head, Policy, Refusal};
 use crate::identity::Caller;
 
 /// A request, seen once: who calls, its path in its one spelling, and those of its headers that rules look at.
@@ -17,12 +17,12 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(policy: &Policy, head: &Head<'a>, peer: IpAddr) -> Result<Self, PathError> {
+    pub(super) fn new(policy: &Policy, head: &Head<'a>, peer: IpAddr) -> Result<Self, Refusal> {
         // First, as a path that is refused needs no caller.
         let target = Target::of(policy.rules(), head)?;
         let caller = policy
             .identity()
-            .caller(peer, head.headers, policy.clients());
+            .caller(peer, head.headers, policy.clients())?;
         Ok(Self { caller, target })
     }
 

@@ -147,12 +147,16 @@ fn every_spelling_ends_in_its_bucket_or_is_refused() {
         // What is refused leaves the caller with the bucket of the proxy that passed it on.
         let expected = Some(expected.unwrap_or("ip:10.0.0.1"));
         let line = headers(&[(XFF, spelling)]);
-        let caller = forwarded_for.caller(ip(PROXY), &line, &Clients::default());
+        let caller = forwarded_for
+            .caller(ip(PROXY), &line, &Clients::default())
+            .unwrap();
         assert_eq!(caller.client(), expected, "X-Forwarded-For: {spelling}");
 
         let escaped = spelling.replace('\\', "\\\\").replace('"', "\\\"");
         let line = headers(&[("forwarded", format!("proto=http;for=\"{escaped}\""))]);
-        let caller = forwarded.caller(ip(PROXY), &line, &Clients::default());
+        let caller = forwarded
+            .caller(ip(PROXY), &line, &Clients::default())
+            .unwrap();
         assert_eq!(caller.client(), expected, "Forwarded: for=\"{escaped}\"");
     }
 }
@@ -180,7 +184,9 @@ fn a_peer_counts_like_an_address_in_a_header() {
         ("64:ff9b::203.0.113.7", "ip:203.0.113.7"),
         ("2001:db8::1", "ip:2001:db8::/64"),
     ] {
-        let caller = identity.caller(ip(peer), &headers::<&str>(&[]), &Clients::default());
+        let caller = identity
+            .caller(ip(peer), &headers::<&str>(&[]), &Clients::default())
+            .unwrap();
         assert_eq!(caller.client(), Some(expected));
     }
 }
@@ -192,6 +198,7 @@ fn a_trusted_proxy_is_trusted_in_either_form_but_not_inside_a_nat64_address() {
     let client = |peer: &str| {
         identity
             .caller(ip(peer), &line, &Clients::default())
+            .unwrap()
             .client()
             .unwrap()
             .to_owned()
@@ -210,11 +217,10 @@ fn an_ipv6_address_counts_by_as_many_bits_as_configured() {
             ipv6_prefix,
             ..IdentityConfig::default()
         };
-        let caller = Identity::new(config).unwrap().caller(
-            ip(peer),
-            &headers::<&str>(&[]),
-            &Clients::default(),
-        );
+        let caller = Identity::new(config)
+            .unwrap()
+            .caller(ip(peer), &headers::<&str>(&[]), &Clients::default())
+            .unwrap();
         (caller.client().unwrap().to_owned(), caller.ip())
     };
     let peer = "2001:db8:1234:5678:9abc:def0:1234:5678";

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tollgate::store::MemoryConfig;
 use tollgate::{Clock, Decision, LocalLimiter, ManualClock, Mode, Request, Rule};
 use tollgate_tower::answer::{Answers, Denial, Dialect, HeaderFamilies, Reason, add_shadows};
+use tollgate_tower::policy::Refusal;
 
 use crate::served::{NOW, fields, hand, rule};
 use crate::support::headers;
@@ -322,7 +323,8 @@ fn a_path_that_is_refused_is_explained_to_callers_not_to_operators() {
     let error = tollgate::PathRules::default()
         .normalise("/a%2fb")
         .unwrap_err();
-    let response = Answers::default().refused(&error, Dialect::Http);
+    let detail = Refusal::from(error).detail();
+    let response = Answers::default().refused(&detail, Dialect::Http);
     assert_eq!(response.status(), 400);
     assert_eq!(
         response.headers()["content-type"],
@@ -337,7 +339,7 @@ fn a_path_that_is_refused_is_explained_to_callers_not_to_operators() {
             "detail": "the path has an encoded slash (%2F) at byte 2",
         })
     );
-    let grpc = Answers::default().refused(&error, Dialect::Grpc("application/grpc"));
+    let grpc = Answers::default().refused(&detail, Dialect::Grpc("application/grpc"));
     assert_eq!((grpc.status(), grpc.body().len()), (StatusCode::OK, 0));
     assert_eq!(grpc.headers()["grpc-status"], "3");
     assert_eq!(

@@ -1,7 +1,7 @@
 //! The reasons, and that they are those of the decision.
 
 use http::HeaderMap;
-use tollgate_tower::identity::{Clients, Explanation, Outcome, ProxyHeader};
+use tollgate_tower::identity::{Clients, Explanation, How, Outcome, ProxyHeader};
 
 use crate::support::{PROXY, XFF, behind_proxies, client, clients, headers, ip, open_to_all};
 
@@ -14,11 +14,11 @@ fn outcomes(explained: &Explanation) -> Vec<Outcome> {
 #[test]
 fn every_source_says_what_became_of_it() {
     use Outcome::{
-        Ambiguous, Chosen, Empty, HasApiKey, NotPresent, NotTried, OtherScheme, TooLong,
-        UnknownApiKey, Unreadable,
+        Ambiguous, Chosen, Empty, HasApiKey, KeyInOtherForm, Malformed, NotPresent, NotTried,
+        OtherScheme, TooLong, UnknownApiKey, Unreadable,
     };
     let identity = open_to_all(&SOURCES);
-    let long = "x".repeat(5_000);
+    let long = "x".repeat(9_000);
     let long: &str = &long;
     for (lines, expected) in [
         (&[][..], [NotPresent, NotPresent, NotPresent, Chosen]),
@@ -51,6 +51,23 @@ fn every_source_says_what_became_of_it() {
             [Ambiguous, Empty, Unreadable, Chosen],
         ),
         (
+            &[
+                ("x-api-key", "none, another-key"),
+                ("authorization", "Bearer\tanother-key"),
+            ],
+            [KeyInOtherForm, Malformed, NotPresent, Chosen],
+        ),
+        (
+            // Also those that are not asked any more.
+            &[
+                ("x-api-key", "another-key"),
+                ("authorization", "Bearer=x"),
+                ("x-user-id", "7"),
+                ("x-user-id", "8"),
+            ],
+            [Chosen, Malformed, Ambiguous, NotTried],
+        ),
+        (
             &[("x-api-key", long), ("x-user-id", "merchant_123")],
             [TooLong, NotPresent, HasApiKey, Chosen],
         ),
@@ -70,10 +87,15 @@ fn every_source_says_what_became_of_it() {
             sources,
             ["api_key:x-api-key", "bearer", "header:x-user-id", "ip"]
         );
-        assert_eq!(
-            explained.caller,
-            identity.caller(ip("203.0.113.7"), &headers(lines), &clients())
-        );
+        match identity.caller(ip("203.0.113.7"), &headers(lines), &clients()) {
+            Ok(caller) => assert_eq!((explained.caller, explained.refused), (caller, None)),
+            Err(error) => {
+                let first = expected.into_iter().find(|outcome| outcome.is_refused());
+                assert_eq!(Some(error.outcome()), first);
+                assert_eq!(explained.refused, Some(error));
+                assert_eq!(explained.caller.how(), How::Address);
+            }
+        }
     }
 }
 
@@ -125,6 +147,19 @@ client: merchant_123, by its API key
   ip: not tried
 plan: enterprise, that of the known client
   header:x-plan: not tried";
+    assert_eq!(shown, expected);
+
+    let twice = headers(&[("x-api-key", "the merchant's key"), ("x-api-key", "x")]);
+    let shown = open_to_all(&["api_key:X-API-Key", "ip"])
+        .explain(ip("203.0.113.7"), &twice, &clients())
+        .to_string();
+    let expected = "\
+refused: several x-api-key headers have different values
+address: 203.0.113.7: the peer, which is not a trusted proxy
+client: ip:203.0.113.7, by its address
+  api_key:x-api-key: present more than once, with different values
+  ip: chosen
+plan: none";
     assert_eq!(shown, expected);
 
     let nobody = open_to_all(&["bearer"])

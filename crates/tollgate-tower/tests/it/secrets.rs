@@ -3,6 +3,7 @@
 use http::HeaderMap;
 use proptest::prelude::*;
 use tollgate_tower::identity::{Client, Clients, ProxyHeader, api_key_sha256};
+use tollgate_tower::policy::Refusal;
 
 use crate::support::{PROXY, XFF, behind_proxies, client, headers, ip, open_to_all};
 
@@ -48,12 +49,11 @@ fn all_shown(map: &HeaderMap, clients: &Clients) -> String {
         for peer in [PROXY, "203.0.113.7"] {
             let caller = identity.caller(ip(peer), map, clients);
             let explained = identity.explain(ip(peer), map, clients);
-            write!(
-                shown,
-                "{identity:?} {caller:?} {caller:#?} {} {:?}",
-                caller.how(),
-                caller.request()
-            )
+            write!(shown, "{identity:?} {caller:?} {caller:#?}").unwrap();
+            match caller {
+                Ok(caller) => write!(shown, "{} {:?}", caller.how(), caller.request()),
+                Err(error) => write!(shown, "{error} {}", Refusal::from(error.clone()).detail()),
+            }
             .unwrap();
             write!(
                 shown,

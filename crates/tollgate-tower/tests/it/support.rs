@@ -61,7 +61,7 @@ pub(crate) fn client(id: &str, plan: Option<&str>, key: Option<&str>) -> Client 
     }
 }
 
-/// A merchant with a key, a user without, and one that has no plan.
+/// A merchant with a key, a user without, one that has no plan, and another with a key of one word.
 pub(crate) fn clients() -> Clients {
     Clients::new([
         client(
@@ -71,6 +71,7 @@ pub(crate) fn clients() -> Clients {
         ),
         client("user_7", Some("pro"), None),
         client("user_8", None, None),
+        client("another", None, Some("another-key")),
     ])
     .unwrap()
 }

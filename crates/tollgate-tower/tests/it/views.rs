@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tollgate::{Dimension, LocalLimiter, Match, Name, Rule, RuleSet};
 use tollgate_tower::identity::{Clients, Identity, IdentityConfig};
-use tollgate_tower::policy::{Head, Policy};
+use tollgate_tower::policy::{Head, Policy, Refusal};
 
 fn rule(id: &str) -> Rule {
     Rule::new(id, "1/s burst 3".parse().unwrap()).unwrap()
@@ -28,7 +28,7 @@ fn policy() -> Policy {
 }
 
 /// The rules that a request meets.
-fn met(uri: &str, lines: &[(&'static str, &[u8])]) -> Result<String, tollgate::PathError> {
+fn met(uri: &str, lines: &[(&'static str, &[u8])]) -> Result<String, Refusal> {
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
         let value = HeaderValue::from_bytes(value).unwrap();

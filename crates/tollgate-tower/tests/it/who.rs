@@ -3,7 +3,8 @@
 use http::HeaderMap;
 use tollgate::{Dimension, LocalLimiter, Rule};
 use tollgate_tower::identity::{
-    Caller, Clients, How, Identity, IdentityConfig, IdentityError, ProxyHeader, api_key_sha256,
+    Caller, Clients, How, Identity, IdentityConfig, IdentityError, Outcome, ProxyHeader,
+    api_key_sha256,
 };
 
 use crate::support::{PROXY, behind_proxies, client, clients, config, headers, ip, open_to_all};
@@ -11,7 +12,15 @@ use crate::support::{PROXY, behind_proxies, client, clients, config, headers, ip
 const SOURCES: [&str; 3] = ["header:X-API-Key", "header:X-User-Id", "ip"];
 
 fn ask(identity: &Identity, lines: &[(&str, &str)]) -> Caller {
-    identity.caller(ip("203.0.113.7"), &headers(lines), &clients())
+    identity
+        .caller(ip("203.0.113.7"), &headers(lines), &clients())
+        .unwrap()
+}
+
+/// What is wrong with these headers.
+fn refusal<V: AsRef<[u8]>>(identity: &Identity, lines: &[(&str, V)]) -> Outcome {
+    let found = identity.caller(ip("203.0.113.7"), &headers(lines), &clients());
+    found.unwrap_err().outcome()
 }
 
 fn answer(caller: &Caller) -> (Option<&str>, Option<&str>, How) {
@@ -82,7 +91,6 @@ fn an_authorization_is_a_secret_behind_a_scheme() {
         ("Token the merchant's key", true, false),
         ("Bearer", false, false),
         ("Bearer ", false, false),
-        ("Bearerthe merchant's key", false, false),
         ("Bearer the merchant's", false, false),
     ] {
         let found =
@@ -95,11 +103,12 @@ fn an_authorization_is_a_secret_behind_a_scheme() {
     }
     let one_word = Clients::new([client("a", None, Some("key-a"))]).unwrap();
     let line = headers(&[("authorization", "key-a")]);
-    assert_eq!(any.caller(ip(PROXY), &line, &one_word).client(), Some("a"));
     assert_eq!(
-        bearer.caller(ip(PROXY), &line, &one_word).client(),
-        Some("ip:10.0.0.1")
+        any.caller(ip(PROXY), &line, &one_word).unwrap().client(),
+        Some("a")
     );
+    let refused = bearer.caller(ip(PROXY), &line, &one_word).unwrap_err();
+    assert_eq!(refused.outcome(), Outcome::KeyInOtherForm);
 }
 
 #[test]
@@ -124,32 +133,44 @@ fn who_has_an_api_key_cannot_be_claimed_by_id() {
         (Some("ip:203.0.113.7"), None, How::Address)
     );
     let trusted = behind_proxies(&SOURCES, ProxyHeader::XForwardedFor);
-    let caller = trusted.caller(
-        ip(PROXY),
-        &headers(&[("x-user-id", "merchant_123")]),
-        &clients(),
-    );
+    let caller = trusted
+        .caller(
+            ip(PROXY),
+            &headers(&[("x-user-id", "merchant_123")]),
+            &clients(),
+        )
+        .unwrap();
     assert_eq!(answer(&caller), (Some("ip:10.0.0.1"), None, How::Address));
 }
 
 #[test]
-fn an_id_that_does_not_mean_one_thing_is_passed_over() {
+fn an_id_that_can_be_read_in_two_ways_is_refused() {
     let identity = open_to_all(&SOURCES);
     let longest = "x".repeat(256);
     let too_long = "x".repeat(257);
-    let by_address: [&[(&str, &[u8])]; 8] = [
-        &[("x-user-id", b"")],
-        &[("x-user-id", b" \t ")],
-        &[("x-user-id", b"a\xffb")],
-        &[("x-user-id", b"a\tb")],
-        &[("x-user-id", "a\u{202e}b".as_bytes())],
-        &[("x-user-id", too_long.as_bytes())],
-        &[("x-user-id", b"user_7"), ("x-user-id", b"user_8")],
-        &[("x-user-id", b"user_7"), ("x-user-id", b"")],
+    let refused: [(&[(&str, &[u8])], Outcome); 6] = [
+        (&[("x-user-id", b"a\xffb")], Outcome::Unreadable),
+        (&[("x-user-id", b"a\tb")], Outcome::Unreadable),
+        (
+            &[("x-user-id", "a\u{202e}b".as_bytes())],
+            Outcome::Unreadable,
+        ),
+        (&[("x-user-id", too_long.as_bytes())], Outcome::TooLong),
+        (
+            &[("x-user-id", b"user_7"), ("x-user-id", b"user_8")],
+            Outcome::Ambiguous,
+        ),
+        (
+            &[("x-user-id", b"user_7"), ("x-user-id", b"")],
+            Outcome::Ambiguous,
+        ),
     ];
-    for lines in by_address {
-        let caller = identity.caller(ip("203.0.113.7"), &headers(lines), &clients());
-        assert_eq!(caller.how(), How::Address, "{lines:?}");
+    for (lines, outcome) in refused {
+        assert_eq!(refusal(&identity, lines), outcome, "{lines:?}");
+    }
+    for empty in ["", " \t "] {
+        let caller = ask(&identity, &[("x-user-id", empty)]);
+        assert_eq!(caller.how(), How::Address, "{empty:?}");
     }
     let twice_the_same = ask(
         &identity,
@@ -167,9 +188,9 @@ fn an_id_that_does_not_mean_one_thing_is_passed_over() {
 }
 
 #[test]
-fn a_key_that_does_not_mean_one_thing_is_passed_over() {
-    let long = "k".repeat(4096);
-    let too_long = "k".repeat(4097);
+fn a_key_that_can_be_read_in_two_ways_is_refused() {
+    let long = "k".repeat(8192);
+    let too_long = "k".repeat(8193);
     let known = Clients::new([
         client("a", None, Some("key-a")),
         client("long", None, Some(&long)),
@@ -180,6 +201,7 @@ fn a_key_that_does_not_mean_one_thing_is_passed_over() {
     let found = |lines: &[(&str, &str)]| {
         identity
             .caller(ip("203.0.113.7"), &headers(lines), &known)
+            .unwrap()
             .client()
             .unwrap()
             .to_owned()
@@ -188,13 +210,147 @@ fn a_key_that_does_not_mean_one_thing_is_passed_over() {
         found(&[("x-api-key", "key-a"), ("x-api-key", "key-a")]),
         "a"
     );
-    assert_eq!(
-        found(&[("x-api-key", "key-a"), ("x-api-key", "key-b")]),
-        "ip:203.0.113.7"
-    );
     assert_eq!(found(&[("x-api-key", "")]), "ip:203.0.113.7");
     assert_eq!(found(&[("x-api-key", &long)]), "long");
-    assert_eq!(found(&[("x-api-key", &too_long)]), "ip:203.0.113.7");
+    for lines in [
+        [("x-api-key", "key-a"), ("x-api-key", "key-b")],
+        [("x-api-key", "key-b"), ("x-api-key", "key-a")],
+        [("x-api-key", "key-a"), ("x-api-key", "")],
+        [("x-api-key", ""), ("x-api-key", "key-a")],
+    ] {
+        assert_eq!(refusal(&identity, &lines), Outcome::Ambiguous, "{lines:?}");
+    }
+    let too_long = [("x-api-key", too_long.as_str())];
+    assert_eq!(refusal(&identity, &too_long), Outcome::TooLong);
+}
+
+/// Servers cut off so many bytes, or split at any blank, at commas or at `=`, and take the first or the last part.
+#[test]
+fn a_key_in_another_form_than_the_configured_one_is_refused() {
+    let known = Clients::new([client("a", None, Some("key-a"))]).unwrap();
+    let bearer = open_to_all(&["bearer", "ip"]);
+    let plain = open_to_all(&["api_key:X-API-Key", "ip"]);
+    let any = open_to_all(&["api_key:Authorization", "ip"]);
+    let outcome = |identity: &Identity, name: &str, value: &[u8]| {
+        let found = identity.caller(ip("203.0.113.7"), &headers(&[(name, value)]), &known);
+        found.map(|caller| caller.how()).map_err(|e| e.outcome())
+    };
+    for separator in [
+        &b"\t"[..],
+        b"\xa0",
+        b"=",
+        b":",
+        b",",
+        b"-",
+        b"x",
+        b"\t ",
+        b"\xc2\xa0",
+    ] {
+        let value = [b"Bearer", separator, b"key-a"].concat();
+        let shown = String::from_utf8_lossy(&value);
+        assert_eq!(
+            outcome(&bearer, "authorization", &value),
+            Err(Outcome::Malformed),
+            "{shown}"
+        );
+    }
+    for value in [
+        &b"key-a"[..],
+        b"Token key-a",
+        b"Bearer key-a junk",
+        b"Bearer junk key-a",
+        b"Bearer key-a,junk",
+        b"Bearer junk, Bearer key-a",
+        b"Bearer junk, Bearer junk, Bearer junk, Bearer key-a",
+        b"Bearer token=key-a",
+        b"Bearer \"key-a\"",
+        b"Bearer token=\"key-a\", nonce=\"x\"",
+        b"Bearer junk\xa0key-a",
+    ] {
+        let shown = String::from_utf8_lossy(value);
+        let refused = Err(Outcome::KeyInOtherForm);
+        assert_eq!(outcome(&bearer, "authorization", value), refused, "{shown}");
+        if !matches!(value, b"key-a" | b"Token key-a") {
+            assert_eq!(outcome(&any, "authorization", value), refused, "{shown}");
+        }
+        if value != b"key-a" {
+            assert_eq!(outcome(&plain, "x-api-key", value), refused, "{shown}");
+        }
+    }
+    // What holds no client's key is somebody who is not known.
+    for value in [
+        "Basic dXNlcjpwYXNz",
+        "Bearer a.b.c",
+        "Bearer a b",
+        "Digest username=\"key\", a=b",
+    ] {
+        let by_address = Ok(How::Address);
+        assert_eq!(
+            outcome(&bearer, "authorization", value.as_bytes()),
+            by_address,
+            "{value}"
+        );
+        assert_eq!(
+            outcome(&any, "authorization", value.as_bytes()),
+            by_address,
+            "{value}"
+        );
+    }
+    let negotiate = format!("Negotiate {}", "x".repeat(20_000));
+    let by_bearer = outcome(&bearer, "authorization", negotiate.as_bytes());
+    assert_eq!(by_bearer, Ok(How::Address), "another scheme, however long");
+}
+
+/// HTTP/2 sends each cookie in a line of its own.
+#[test]
+fn cookies_in_several_lines_are_one_value() {
+    let known = Clients::new([client("a", None, Some("session=7; theme=dark"))]).unwrap();
+    let identity = open_to_all(&["api_key:Cookie", "ip"]);
+    let found = |lines: &[(&str, &str)]| {
+        let caller = identity.caller(ip("203.0.113.7"), &headers(lines), &known);
+        caller.unwrap().how()
+    };
+    assert_eq!(
+        found(&[("cookie", "session=7"), ("cookie", "theme=dark")]),
+        How::ApiKey
+    );
+    assert_eq!(found(&[("cookie", "session=7; theme=dark")]), How::ApiKey);
+    assert_eq!(
+        found(&[("cookie", "session=7"), ("cookie", "theme=light")]),
+        How::Address
+    );
+}
+
+#[test]
+fn whether_a_request_is_refused_does_not_depend_on_the_order_of_the_sources() {
+    let lines = [
+        ("x-api-key", "the merchant's key"),
+        ("x-user-id", "7"),
+        ("x-user-id", "8"),
+    ];
+    for sources in [
+        ["header:X-API-Key", "header:X-User-Id", "ip"],
+        ["header:X-User-Id", "header:X-API-Key", "ip"],
+    ] {
+        let outcome = refusal(&open_to_all(&sources), &lines);
+        assert_eq!(outcome, Outcome::Ambiguous, "{sources:?}");
+    }
+}
+
+/// They are known by their addresses, whatever they write there.
+#[test]
+fn a_header_that_the_peer_may_not_send_is_not_judged() {
+    let identity = behind_proxies(&SOURCES, ProxyHeader::XForwardedFor);
+    let lines = headers(&[
+        ("x-user-id", "7"),
+        ("x-user-id", "8"),
+        ("x-plan", "a"),
+        ("x-plan", "b"),
+    ]);
+    let stranger = identity.caller(ip("203.0.113.7"), &lines, &clients());
+    assert_eq!(stranger.unwrap().client(), Some("ip:203.0.113.7"));
+    let proxy = identity.caller(ip(PROXY), &lines, &clients());
+    assert_eq!(proxy.unwrap_err().header(), "x-user-id");
 }
 
 #[test]
@@ -202,12 +358,16 @@ fn an_id_is_believed_from_trusted_proxies_alone_if_there_are_any() {
     let identity = behind_proxies(&SOURCES, ProxyHeader::XForwardedFor);
     let lines = headers(&[("x-user-id", "user_7")]);
     assert_eq!(
-        identity.caller(ip(PROXY), &lines, &clients()).client(),
+        identity
+            .caller(ip(PROXY), &lines, &clients())
+            .unwrap()
+            .client(),
         Some("user_7")
     );
     assert_eq!(
         identity
             .caller(ip("203.0.113.7"), &lines, &clients())
+            .unwrap()
             .client(),
         Some("ip:203.0.113.7")
     );
@@ -233,6 +393,7 @@ fn a_plan_is_the_known_clients_or_what_a_trusted_proxy_says() {
     let plan = |peer: &str, lines: &[(&str, &str)]| {
         identity
             .caller(ip(peer), &headers(lines), &clients())
+            .unwrap()
             .plan()
             .map(str::to_owned)
     };
@@ -261,11 +422,20 @@ fn a_plan_is_the_known_clients_or_what_a_trusted_proxy_says() {
         Some("enterprise")
     );
 
+    assert_eq!(plan(PROXY, &[("x-plan", "")]), None);
     let too_long = "x".repeat(65);
-    for bad in ["", "a\tb", &too_long, "a\u{feff}"] {
-        assert_eq!(plan(PROXY, &[("x-plan", bad)]), None, "{bad:?}");
+    let key = ("x-api-key", "the merchant's key");
+    for (lines, outcome) in [
+        (&[("x-plan", "a\tb")][..], Outcome::Unreadable),
+        (&[("x-plan", "a\u{feff}")], Outcome::Unreadable),
+        (&[("x-plan", &too_long)], Outcome::TooLong),
+        (&[gold, ("x-plan", "silver")], Outcome::Ambiguous),
+        // Also where nobody asks for it.
+        (&[key, gold, ("x-plan", "silver")], Outcome::Ambiguous),
+    ] {
+        let refused = identity.caller(ip(PROXY), &headers(lines), &clients());
+        assert_eq!(refused.unwrap_err().outcome(), outcome, "{lines:?}");
     }
-    assert_eq!(plan(PROXY, &[gold, ("x-plan", "silver")]), None);
 }
 
 #[test]
@@ -291,19 +461,25 @@ fn nobody_becomes_a_known_client_by_the_name_that_a_header_makes() {
         client("x-user-id", None, None),
     ])
     .unwrap();
-    let caller = identity.caller(ip("203.0.113.7"), &headers(&[("x-user-id", "42")]), &known);
+    let caller = identity
+        .caller(ip("203.0.113.7"), &headers(&[("x-user-id", "42")]), &known)
+        .unwrap();
     assert_eq!(
         answer(&caller),
         (Some("ip:203.0.113.7"), None, How::Address)
     );
     // Nobody else is in the way.
-    let caller = identity.caller(ip("203.0.113.7"), &headers(&[("x-user-id", "43")]), &known);
+    let caller = identity
+        .caller(ip("203.0.113.7"), &headers(&[("x-user-id", "43")]), &known)
+        .unwrap();
     assert_eq!(caller.client(), Some("x-user-id:43"));
-    let caller = identity.caller(
-        ip("203.0.113.7"),
-        &headers(&[("x-user-id", "org:7")]),
-        &known,
-    );
+    let caller = identity
+        .caller(
+            ip("203.0.113.7"),
+            &headers(&[("x-user-id", "org:7")]),
+            &known,
+        )
+        .unwrap();
     assert_eq!(
         (caller.client(), caller.how()),
         (Some("org:7"), How::KnownId)
@@ -358,7 +534,8 @@ fn a_caller_is_counted_by_the_engine_as_client_address_and_plan() {
     };
     let identity = open_to_all(&SOURCES);
     let merchant = headers(&[("x-api-key", "the merchant's key")]);
-    let from = |peer: &str, lines: &HeaderMap| identity.caller(ip(peer), lines, &clients());
+    let from =
+        |peer: &str, lines: &HeaderMap| identity.caller(ip(peer), lines, &clients()).unwrap();
     let allowed =
         |limiter: &LocalLimiter, caller: &Caller| limiter.decide(&caller.request()).allowed();
 

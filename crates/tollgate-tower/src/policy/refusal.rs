@@ -1,0 +1,69 @@
+//! Why a request is refused before any rule is asked.
+
+use std::fmt;
+
+use tollgate::PathError;
+
+use crate::answer::path_detail;
+use crate::identity::HeaderError;
+
+/// A request that servers may read in different ways. It is to be refused with 400: whatever were decided about it, a server behind
+/// might do something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Its path can be read in more than one way.
+    Path(PathError),
+    /// A header that says who calls can be read in more than one way.
+    Identity(HeaderError),
+}
+
+impl Refusal {
+    /// What is refused, as a word for programs: `path_refused` or `identity_refused`.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Path(_) => "path_refused",
+            Self::Identity(_) => "identity_refused",
+        }
+    }
+
+    /// Why, for the client, who cannot change the configuration. Shows no secret.
+    #[must_use]
+    pub fn detail(&self) -> String {
+        match self {
+            Self::Path(error) => path_detail(error),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(error) => error.fmt(f),
+            Self::Identity(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Path(error) => Some(error),
+            Self::Identity(error) => Some(error),
+        }
+    }
+}
+
+impl From<PathError> for Refusal {
+    fn from(error: PathError) -> Self {
+        Self::Path(error)
+    }
+}
+
+impl From<HeaderError> for Refusal {
+    fn from(error: HeaderError) -> Self {
+        Self::Identity(error)
+    }
+}
