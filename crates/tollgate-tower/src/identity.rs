@@ -198,6 +198,34 @@ impl Identity {
         Ok(())
     }
 
+    /// The name under which a client is counted, from what somebody who is believed calls it: an operator, or a gateway that asks.
+    ///
+    /// A known client's id is its name, and so is a name that a header makes (`x-user-id:42`) or that of an address (`ip:…`, in its
+    /// one spelling). Anything else is an id as the first source that is a header would find it: `42` is `x-user-id:42`. If there is
+    /// no such source, it is the name.
+    #[must_use]
+    pub fn client_name<'t>(&self, text: &'t str, clients: &Clients) -> Cow<'t, str> {
+        if clients.contains(text) {
+            return text.into();
+        }
+        if let Some(address) = text.strip_prefix(address::NAME_PREFIX) {
+            return address::name_of(address, self.ipv6_prefix).map_or(text.into(), Cow::Owned);
+        }
+        let mut claimed = self.client.iter().filter(|source| source.is_claimed());
+        let names = claimed.clone().filter_map(ClientSource::header_name);
+        let is_made_by = |header: &HeaderName| {
+            let value = text.strip_prefix(header.as_str());
+            value.is_some_and(|value| value.starts_with(':'))
+        };
+        if names.into_iter().any(is_made_by) {
+            return text.into();
+        }
+        match claimed.next().and_then(ClientSource::header_name) {
+            Some(first) => made_name(first.as_str(), text).into(),
+            None => text.into(),
+        }
+    }
+
     /// Every source that this peer may use is judged, also behind the one that yields the client: so a request is refused or not
     /// whatever the order of the sources.
     fn find(
@@ -362,7 +390,7 @@ fn not_believed(headers: &HeaderMap, name: &HeaderName) -> Outcome {
 /// A client of its own, whose name says which header named it: so ids of different headers, of known clients and
 /// addresses never meet.
 fn unknown_id<'c>(header: &str, id: &str, clients: &'c Clients) -> Result<Found<'c>, Outcome> {
-    let name = [header, ":", id].concat();
+    let name = made_name(header, id);
     match clients.own_made_name(&name) {
         true => Err(Outcome::NameTaken),
         false => Ok(Found {
@@ -371,6 +399,10 @@ fn unknown_id<'c>(header: &str, id: &str, clients: &'c Clients) -> Result<Found<
             how: How::UnknownId,
         }),
     }
+}
+
+fn made_name(header: &str, id: &str) -> String {
+    [header, ":", id].concat()
 }
 
 /// The secret behind the scheme: `abc` of `Bearer abc`.

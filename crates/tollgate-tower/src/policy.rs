@@ -4,6 +4,7 @@ mod refusal;
 mod target;
 mod view;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -113,6 +114,28 @@ impl Policy {
     #[must_use]
     pub fn clients(&self) -> &Clients {
         &self.clients
+    }
+
+    /// The name under which a client is counted, from what somebody who is believed calls it: see
+    /// [`Identity::client_name`](crate::identity::Identity::client_name).
+    ///
+    /// ```
+    /// # use tollgate::RuleSet;
+    /// # use tollgate_tower::identity::{Clients, Identity, IdentityConfig};
+    /// # use tollgate_tower::policy::Policy;
+    /// let identity = Identity::new(IdentityConfig {
+    ///     client: vec!["header:X-User-Id".parse()?, "ip".parse()?],
+    ///     ..IdentityConfig::default()
+    /// })?;
+    /// let policy = Policy::new(RuleSet::default(), identity, Clients::default());
+    /// assert_eq!(policy.client_name("42"), "x-user-id:42");
+    /// assert_eq!(policy.client_name("x-user-id:42"), "x-user-id:42");
+    /// assert_eq!(policy.client_name("ip:2001:db8::1"), "ip:2001:db8::/64");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn client_name<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.identity.client_name(text, &self.clients)
     }
 
     /// Sees a request that came from `peer`, the other end of the connection.

@@ -104,6 +104,18 @@ pub(crate) fn client_name(counted: IpAddr, ipv6_prefix: u8) -> String {
     }
 }
 
+/// The name of the client with this address, or with the network that is counted as one: `203.0.113.7`, `2001:db8::1`,
+/// `2001:db8::/64`.
+pub(crate) fn name_of(address: &str, ipv6_prefix: u8) -> Option<String> {
+    let address = match address.split_once('/') {
+        Some((network, bits)) if bits.parse() == Ok(ipv6_prefix) => network,
+        Some(_) => return None,
+        None => address,
+    };
+    let address = parse_address(address).ok()?;
+    Some(client_name(counted(address, ipv6_prefix), ipv6_prefix))
+}
+
 /// What begins the names of clients that are known by their address.
 pub(crate) const NAME_PREFIX: &str = "ip:";
 

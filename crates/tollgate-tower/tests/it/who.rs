@@ -566,3 +566,45 @@ fn a_caller_is_counted_by_the_engine_as_client_address_and_plan() {
         "no plan is another plan"
     );
 }
+
+/// Whoever is believed may call a client by its id alone, and means the bucket in which the gateway counts it.
+#[test]
+fn a_bare_id_is_the_client_that_the_gateway_would_find() {
+    let known = Clients::new([
+        client("merchant_123", None, None),
+        client("org:7", None, None),
+    ])
+    .unwrap();
+    let by_headers = open_to_all(&["bearer", "header:X-User-Id", "header:X-Tenant", "ip"]);
+    for (text, name) in [
+        ("merchant_123", "merchant_123"),
+        ("org:7", "org:7"),
+        ("42", "x-user-id:42"),
+        ("org:8", "x-user-id:org:8"),
+        ("x-user-id:42", "x-user-id:42"),
+        ("x-tenant:42", "x-tenant:42"),
+        ("x-user-idx:42", "x-user-id:x-user-idx:42"),
+        ("ip:203.0.113.7", "ip:203.0.113.7"),
+        ("ip:2001:db8::1", "ip:2001:db8::/64"),
+        ("ip:2001:db8::/64", "ip:2001:db8::/64"),
+        ("ip:2001:db8::/48", "ip:2001:db8::/48"),
+        ("ip:garbage", "ip:garbage"),
+    ] {
+        assert_eq!(by_headers.client_name(text, &known), name);
+    }
+    for (header, id) in [
+        ("x-user-id", "42"),
+        ("x-user-id", "merchant_123"),
+        ("x-tenant", "42"),
+    ] {
+        let found = by_headers.caller(ip("203.0.113.7"), &headers(&[(header, id)]), &known);
+        let name = found.unwrap().client().unwrap().to_owned();
+        assert_eq!(
+            by_headers.client_name(&name, &known),
+            name,
+            "a name stays what it is"
+        );
+    }
+    let by_key = open_to_all(&["bearer", "ip"]);
+    assert_eq!(by_key.client_name("42", &known), "42");
+}
