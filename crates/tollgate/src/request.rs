@@ -9,6 +9,9 @@ use crate::host::parse_host;
 use crate::name::Name;
 use crate::path::Path;
 
+/// How many values of one attribute are looked at. They bound how many rules a request can meet.
+pub(crate) const MAX_ATTRIBUTE_VALUES: usize = 8;
+
 /// Who asks for what: the view of a request that rules are matched against.
 ///
 /// Everything is optional; what a rule counts by and a request does not say is shared by all such requests.
@@ -136,7 +139,8 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Any other thing a rule may count by.
+    /// Any other thing a rule may count by. An attribute may have several values, such as a header that was sent twice: a
+    /// [condition](crate::Match::attribute) is met if one of the first eight meets it, and rules count by the first.
     #[inline]
     #[must_use]
     pub fn attribute(mut self, name: Name, value: &'a str) -> Self {
@@ -205,11 +209,18 @@ impl<'a> Request<'a> {
         self.path
     }
 
+    /// The value that rules count by.
     pub(crate) fn attribute_value(&self, name: Name) -> Option<&'a str> {
-        let mut known = self.attributes.iter();
+        self.attribute_values(name).next()
+    }
+
+    /// The values that conditions look at.
+    pub(crate) fn attribute_values(&self, name: Name) -> impl Iterator<Item = &'a str> {
+        let known = self.attributes.iter();
         known
-            .find(|(known, _)| *known == name)
+            .filter(move |(known, _)| *known == name)
             .map(|(_, value)| *value)
+            .take(MAX_ATTRIBUTE_VALUES)
     }
 
     pub(crate) fn plan_name(&self) -> Option<&'a str> {

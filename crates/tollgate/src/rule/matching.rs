@@ -104,7 +104,8 @@ impl Match {
         self
     }
 
-    /// Only requests of which this has one of these values; `*` stands for any.
+    /// Only requests of which this has one of these values; `*` stands for any. If a request says several values, one of them is
+    /// enough.
     ///
     /// Headers are attributes that are called `header:` and their names in small letters.
     #[must_use]
@@ -200,8 +201,8 @@ impl Match {
             }
         }
         let missed = self.attributes.iter().find(|attribute| {
-            let there = request.attribute_value(attribute.name);
-            !there.is_some_and(|there| attribute.allows(there))
+            let mut there = request.attribute_values(attribute.name);
+            !there.any(|there| attribute.allows(there))
         });
         missed.map(Missed::Attribute)
     }

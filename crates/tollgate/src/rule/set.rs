@@ -59,6 +59,7 @@ pub struct RuleSet {
     /// Whether every request meets every family, as far as their conditions go.
     is_unconditional: bool,
     attribute_names: Vec<Name>,
+    counted_attributes: Vec<Name>,
     generation: u64,
 }
 
@@ -254,6 +255,12 @@ impl RuleSet {
         &self.attribute_names
     }
 
+    /// Those of them that rules count by: a request should say each of these once.
+    #[must_use]
+    pub fn counted_attributes(&self) -> &[Name] {
+        &self.counted_attributes
+    }
+
     /// All rules, those of one id together, without those that are off.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.families.iter().flat_map(Family::rules)
@@ -298,6 +305,8 @@ impl RuleSet {
     fn meet_some<'a>(&'a self, request: &'a Request<'_>) -> Met<'a> {
         let mut found = self.find(request);
         found.families.sort_unstable();
+        // Of several values, each may have found the same.
+        found.families.dedup();
         let rules = (found.families.iter())
             .filter_map(|place| self.families[*place as usize].figures(request));
         let rules = rules.collect();
@@ -364,14 +373,16 @@ impl RuleSet {
             Dimension::Attribute(name) => Some(*name),
             _ => None,
         });
+        let counted: Vec<Name> = counted.collect();
         let looked_at = all.iter().flat_map(|when| when.attribute_names());
-        let mut names: Vec<Name> = looked_at.chain(counted).collect();
+        let mut names: Vec<Name> = looked_at.chain(counted.iter().copied()).collect();
         names.sort_unstable();
         names.dedup();
         self.is_unconditional = self.routes.is_empty()
             && all.iter().all(|when| when.is_everything())
             && self.costs.is_empty();
         self.attribute_names = names;
+        self.counted_attributes = counted;
         self.index = index;
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tollgate::{
     Cost, Dimension, Limiter, LocalLimiter, Match, Name, Path, PathRules, Request, Rule, RuleSet,
-    RuleSetError, Standing,
+    RuleSetError, Standing, parse_host,
 };
 
 use crate::support::{clock, config, limit, run};
@@ -311,6 +311,67 @@ fn rules_of_one_id_are_for_the_same_requests() {
     }
 }
 
+/// A header that is sent twice is two values, and servers differ in which of them they take.
+#[test]
+fn one_of_several_values_of_an_attribute_is_enough() {
+    let region = name("region");
+    let rules = RuleSet::new([
+        rule("eu", Match::new().attribute(region, ["eu"])),
+        rule("either", Match::new().attribute(region, ["eu", "us"])),
+        rule("any", Match::new().attribute(region, ["*"])),
+    ])
+    .unwrap();
+    for (values, expected) in [
+        (&["eu", "us"][..], "eu either any"),
+        (&["us", "eu"], "eu either any"),
+        (&["us", "x"], "either any"),
+        (&["x", "y"], "any"),
+        (&["1", "2", "3", "4", "5", "6", "7", "eu"], "eu either any"),
+        // No more are looked at.
+        (&["1", "2", "3", "4", "5", "6", "7", "8", "eu"], "any"),
+    ] {
+        let said = values.iter().fold(Request::new(), |request, value| {
+            request.attribute(region, value)
+        });
+        assert_eq!(ids(&rules, &said).join(" "), expected, "{values:?}");
+    }
+    let counted = rule("by-region", Match::new()).per([Dimension::Attribute(region)]);
+    let rules = RuleSet::new([counted]).unwrap();
+    assert_eq!(rules.counted_attributes(), [region]);
+    let request = Request::new()
+        .attribute(region, "us")
+        .attribute(region, "eu");
+    let met = rules.meet(&request);
+    let bucket = met.bucket(met.rules()[0]);
+    let values: Vec<_> = bucket.parts().map(|part| part.value).collect();
+    assert_eq!(values, [Some(&b"us"[..])], "it counts by the first");
+}
+
+#[test]
+fn text_that_is_no_host_meets_no_condition_on_hosts() {
+    let rules = RuleSet::new([
+        rule("lim", Match::new().host("lim.example.com").unwrap()),
+        rule("v6", Match::new().host("[2001:DB8:0::1]").unwrap()),
+    ])
+    .unwrap();
+    let met = |host: &str| ids(&rules, &Request::new().host(host)).join(" ");
+    for host in ["lim.example.com", "LIM.example.com:443", "lim.example.com."] {
+        assert_eq!(met(host), "lim", "{host}");
+    }
+    assert_eq!(met("[2001:db8::0:1]:80"), "v6");
+    for host in [
+        "lim.example.com:x",
+        "lim.example.com:80:80",
+        "lim.example.com..",
+        "[lim.example.com]",
+        "user@lim.example.com",
+    ] {
+        assert_eq!(met(host), "", "{host}");
+        assert!(parse_host(host).is_err(), "it is to be refused: {host}");
+        assert!(Match::new().host(host).is_err(), "{host}");
+    }
+}
+
 #[test]
 fn no_request_meets_more_rules_than_it_can() {
     let everywhere = |count: usize| (0..count).map(|i| rule(&format!("r{i}"), Match::new()));
@@ -328,6 +389,26 @@ fn no_request_meets_more_rules_than_it_can() {
         rule(&format!("t{i}"), tenant)
     });
     assert!(RuleSet::new(apart.chain(hosts).chain(tenants)).is_ok());
+    // Several values of one attribute may be said at a time.
+    let of_values = |each: usize| {
+        (0..100 * each).map(move |i| {
+            let value = format!("t{}", i / each);
+            rule(
+                &format!("r{i}"),
+                Match::new().attribute(name("tenant"), [value]),
+            )
+        })
+    };
+    assert!(RuleSet::new(of_values(31)).is_ok());
+    assert_eq!(
+        RuleSet::new(of_values(32)).unwrap_err(),
+        RuleSetError::TooMany { most: 256 }
+    );
+    let same = (0..200).map(|i| {
+        let either = Match::new().attribute(name("tenant"), ["a", "b", "c"]);
+        rule(&format!("r{i}"), either)
+    });
+    assert!(RuleSet::new(same).is_ok());
     // Along one path they do.
     let along = (0..60).flat_map(|depth| {
         let pattern = format!("{}/{{*rest}}", "/a".repeat(depth));

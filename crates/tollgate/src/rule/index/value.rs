@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{Finder, Table};
 use crate::name::Name;
-use crate::request::Request;
+use crate::request::{MAX_ATTRIBUTE_VALUES, Request};
 use crate::rule::matching::Match;
 
 #[derive(Clone, Debug, Default)]
@@ -66,16 +66,30 @@ impl Values {
     fn search(&self, request: &Request<'_>) -> impl Iterator<Item = &Vec<u32>> {
         let plan = request.plan_name();
         let of_plan = plan.and_then(|plan| self.by_plan.get(plan));
-        let of_attributes = (self.by_attribute.iter())
-            .filter_map(|(name, table)| table.get(request.attribute_value(*name)?));
+        let of_attributes = self.by_attribute.iter().flat_map(|(name, table)| {
+            let values = request.attribute_values(*name);
+            values.filter_map(|value| table.get(value))
+        });
         of_plan.into_iter().chain(of_attributes)
     }
 
     fn most(&self) -> usize {
-        let most = |table: &Table<Vec<u32>>| table.values().map(Vec::len).max().unwrap_or(0);
-        let attributes = self.by_attribute.iter().map(|(_, table)| most(table));
-        most(&self.by_plan) + attributes.sum::<usize>()
+        let attributes = self.by_attribute.iter().map(|(_, table)| by_several(table));
+        let by_plan = self.by_plan.values().map(Vec::len).max().unwrap_or(0);
+        by_plan + attributes.sum::<usize>()
     }
+}
+
+/// How many can be found at most by as many values as are looked at.
+fn by_several(table: &Table<Vec<u32>>) -> usize {
+    let mut counts: Vec<usize> = table.values().map(Vec::len).collect();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let by_values = counts.iter().take(MAX_ATTRIBUTE_VALUES).sum();
+    // The same may be found by several.
+    let mut all: Vec<u32> = table.values().flatten().copied().collect();
+    all.sort_unstable();
+    all.dedup();
+    all.len().min(by_values)
 }
 
 /// A value that was said twice counts once.
