@@ -1,6 +1,7 @@
 //! The answer to a check: what was decided, and everything anybody may want to know about it.
 
 use std::cell::Cell;
+use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::limit::Limit;
@@ -336,6 +337,33 @@ impl Decision {
         }
     }
 
+    /// The decision if the request may go, or else the denial as an error: whatever the reason, `?` does not let a denied request pass.
+    ///
+    /// ```
+    /// use tollgate::{Denied, LocalLimiter};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = LocalLimiter::new();
+    /// let limit = "1/m burst 2".parse()?;
+    /// let decision = limiter.check("client-7", &limit, 1).into_result()?;
+    /// assert_eq!(decision.remaining(), Some(1));
+    ///
+    /// let denied: Denied = limiter.check("client-7", &limit, 3).into_result().unwrap_err();
+    /// assert_eq!(denied.retry_after(), None, "it never fits, so waiting does not help");
+    /// assert!(denied.never_fits());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the request is denied.
+    pub fn into_result(self) -> Result<Self, Denied> {
+        match self.allowed() {
+            true => Ok(self),
+            false => Err(Denied(Box::new(self))),
+        }
+    }
+
     /// The tier that bound the decision; `None` when no rule applied, or only shadows did.
     #[must_use]
     pub fn tier(&self) -> Option<&Tier> {
@@ -388,3 +416,51 @@ impl Decision {
         self.source
     }
 }
+
+/// A denial as an error: see [`Decision::into_result`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Denied(Box<Decision>);
+
+impl Denied {
+    /// After how long the request passes, alone and to the microsecond. `None` if waiting does not help, as it costs more than a
+    /// limit holds.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after()
+    }
+
+    /// Whether it costs more than a limit holds, so that it never passes.
+    #[must_use]
+    pub fn never_fits(&self) -> bool {
+        self.0.verdict() == Verdict::NeverFits
+    }
+
+    /// All about it.
+    #[must_use]
+    pub fn decision(&self) -> &Decision {
+        &self.0
+    }
+
+    /// The decision itself.
+    #[must_use]
+    pub fn into_decision(self) -> Decision {
+        *self.0
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("denied")?;
+        match self.0.tier().map(|tier| tier.rule().as_str()) {
+            None | Some("") => {}
+            Some(rule) => write!(f, " by {rule}")?,
+        }
+        match (self.retry_after(), self.never_fits()) {
+            (Some(wait), _) => write!(f, "; it passes in {wait:?}"),
+            (None, true) => f.write_str("; it costs more than the limit holds"),
+            (None, false) => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Denied {}

@@ -40,7 +40,7 @@ pub mod words {
 
 pub use bucket::{Bucket, Dimension, Part};
 pub use clock::{Clock, ManualClock};
-pub use decision::{Decision, Source, Tier, Verdict};
+pub use decision::{Decision, Denied, Source, Tier, Verdict};
 pub use host::{HostError, parse_host};
 pub use limit::{Algorithm, Limit, LimitError, Rate};
 #[cfg(feature = "redis")]

@@ -334,3 +334,33 @@ fn a_new_key_that_is_not_charged_does_not_disturb_the_others() {
         );
     }
 }
+
+#[test]
+fn a_denial_of_any_kind_is_an_error() {
+    let clock = clock();
+    let limiter = limiter(&clock)
+        .with_rules([rule("client", "1/m burst 2").per([Dimension::Client])])
+        .unwrap();
+    let decide = |cost: u64| {
+        let request = Request::new().client("a").cost(cost);
+        run(limiter.decide(&request)).into_result()
+    };
+    assert_eq!(decide(1).unwrap().remaining(), Some(1));
+    let never = decide(3).unwrap_err();
+    assert_eq!((never.retry_after(), never.never_fits()), (None, true));
+    assert_eq!(
+        never.to_string(),
+        "denied by client; it costs more than the limit holds"
+    );
+    assert_eq!(decide(1).unwrap().remaining(), Some(0));
+    let later = decide(1).unwrap_err();
+    assert_eq!(later.retry_after(), Some(Duration::from_secs(60)));
+    assert!(!later.never_fits());
+    assert_eq!(later.to_string(), "denied by client; it passes in 60s");
+    assert!(!later.decision().allowed());
+    let by_key = run(limiter.check("key", &limit("1/m burst 1"), 2)).into_result();
+    assert_eq!(
+        by_key.unwrap_err().to_string(),
+        "denied; it costs more than the limit holds"
+    );
+}
