@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tollgate::PathError;
+use tollgate::{HostError, PathError};
 
 use crate::answer::path_detail;
 use crate::identity::HeaderError;
@@ -16,15 +16,23 @@ pub enum Refusal {
     Path(PathError),
     /// A header that says who calls can be read in more than one way.
     Identity(HeaderError),
+    /// Its host is none.
+    Host(HostError),
+    /// It has several `Host` headers that differ.
+    SeveralHosts,
+    /// A header that rules count by has several lines with different values, or one that conditions look at has more than seven.
+    Header(Box<str>),
 }
 
 impl Refusal {
-    /// What is refused, as a word for programs: `path_refused` or `identity_refused`.
+    /// What is refused, as a word for programs: `path_refused`, `identity_refused`, `host_refused` or `header_refused`.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Path(_) => "path_refused",
             Self::Identity(_) => "identity_refused",
+            Self::Host(_) | Self::SeveralHosts => "host_refused",
+            Self::Header(_) => "header_refused",
         }
     }
 
@@ -43,6 +51,9 @@ impl fmt::Display for Refusal {
         match self {
             Self::Path(error) => error.fmt(f),
             Self::Identity(error) => error.fmt(f),
+            Self::Host(error) => error.fmt(f),
+            Self::SeveralHosts => f.write_str("several Host headers have different values"),
+            Self::Header(name) => write!(f, "several {name} headers have different values"),
         }
     }
 }
@@ -52,6 +63,8 @@ impl std::error::Error for Refusal {
         match self {
             Self::Path(error) => Some(error),
             Self::Identity(error) => Some(error),
+            Self::Host(error) => Some(error),
+            Self::SeveralHosts | Self::Header(_) => None,
         }
     }
 }
@@ -59,6 +72,12 @@ impl std::error::Error for Refusal {
 impl From<PathError> for Refusal {
     fn from(error: PathError) -> Self {
         Self::Path(error)
+    }
+}
+
+impl From<HostError> for Refusal {
+    fn from(error: HostError) -> Self {
+        Self::Host(error)
     }
 }
 

@@ -44,7 +44,7 @@ impl<'a> View<'a> {
         &self.target.method
     }
 
-    /// The host, as it was said.
+    /// The host, as rules compare it: in small letters and without a port.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         self.target.host.as_deref()

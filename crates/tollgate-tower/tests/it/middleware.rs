@@ -319,6 +319,45 @@ async fn a_closure_says_who_asks_and_what_it_costs() {
 }
 
 #[tokio::test]
+async fn what_can_be_read_in_two_ways_is_refused_and_costs_nothing() {
+    let rules = [
+        client("1/m burst 1"),
+        rule("tenant", "1/m burst 1")
+            .per([Dimension::Attribute(Name::new("header:x-tenant").unwrap())]),
+    ];
+    let identity = Identity::new(IdentityConfig {
+        client: vec!["bearer".parse().unwrap(), "ip".parse().unwrap()],
+        ..IdentityConfig::default()
+    });
+    let layer = layer(limiter(&hand(), rules)).identity(identity.unwrap(), Clients::default());
+    let server = serve(app(layer)).await;
+    for (lines, detail) in [
+        (
+            &[("authorization", "Bearer a"), ("authorization", "Bearer b")][..],
+            "several authorization headers have different values",
+        ),
+        (
+            &[("authorization", "Bearer\ta")],
+            "the authorization header is refused: malformed: Bearer is not followed by a space",
+        ),
+        (
+            &[("x-tenant", "a"), ("x-tenant", "b")],
+            "several x-tenant headers have different values",
+        ),
+    ] {
+        let refused = server.send("GET", "/", lines).await;
+        assert_eq!(refused.status(), 400, "{lines:?}");
+        let problem: Value = serde_json::from_slice(refused.body()).unwrap();
+        assert_eq!(problem["detail"], detail);
+        let grpc = [lines, &[("content-type", "application/grpc")]].concat();
+        let refused = server.send("POST", "/", &grpc).await;
+        assert_eq!(fields(refused.headers(), "grpc-status"), ["3"]);
+        assert_eq!(fields(refused.headers(), "grpc-message"), [detail]);
+    }
+    assert_eq!(statuses(&server, "/", 2).await, [200, 429]);
+}
+
+#[tokio::test]
 async fn callers_are_known_by_their_keys_where_an_identity_says_so() {
     let identity = Identity::new(IdentityConfig {
         client: vec!["api_key:X-API-Key".parse().unwrap(), "ip".parse().unwrap()],

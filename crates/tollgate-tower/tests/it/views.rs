@@ -51,10 +51,20 @@ fn met(uri: &str, lines: &[(&'static str, &[u8])]) -> Result<String, Refusal> {
 fn headers_that_rules_look_at_are_seen_and_a_list_is_a_list() {
     assert_eq!(met("/", &[("x-region", b"eu")]).unwrap(), "eu");
     assert_eq!(met("/", &[]).unwrap(), "");
-    assert_eq!(
-        met("/", &[("x-region", b"eu"), ("x-region", b"us")]).unwrap(),
-        ""
-    );
+    // Servers take the first, the last or both of them.
+    for lines in [["eu", "us"], ["us", "eu"], ["eu", "eu"], ["x", "eu"]] {
+        let lines = lines.map(|line| ("x-region", line.as_bytes()));
+        assert_eq!(met("/", &lines).unwrap(), "eu", "{lines:?}");
+    }
+    let joined = met("/", &[("x-region", b"us"), ("x-region", b"x")]);
+    assert_eq!(joined.unwrap(), "");
+    let many: Vec<(&str, Vec<u8>)> = (0..8)
+        .map(|nth| ("x-region", format!("r{nth}").into_bytes()))
+        .collect();
+    let many: Vec<(&'static str, &[u8])> = many.iter().map(|(name, v)| (*name, &v[..])).collect();
+    assert_eq!(met("/", &many[..7]).unwrap(), "");
+    let refused = met("/", &many).unwrap_err();
+    assert_eq!(refused, Refusal::Header("x-region".into()));
     assert_eq!(met("/", &[("x-region", b"\xff")]).unwrap(), "");
     assert_eq!(met("/", &[("x-region", &[b'a'; 5_000])]).unwrap(), "");
     assert_eq!(met("/", &[("x_region", b"eu")]).unwrap(), "");
@@ -84,6 +94,56 @@ fn the_targets_host_comes_before_the_headers() {
         met("http://x/", &[("host", b"api.example.com")]).unwrap(),
         ""
     );
+    assert_eq!(met("/", &[("host", b"")]).unwrap(), "");
+}
+
+/// A rule for a host is not evaded by another form of it.
+#[test]
+fn a_host_that_is_none_is_refused() {
+    for host in [
+        "api.example.com:x",
+        "api.example.com:80:80",
+        "api.example.com..",
+        "[api.example.com]",
+        "user@api.example.com",
+        "api.example.com, x",
+        "api.example.com/x",
+    ] {
+        let refused = met("/", &[("host", host.as_bytes())]).unwrap_err();
+        assert_eq!(refused.as_str(), "host_refused", "{host}: {refused}");
+    }
+    let refused = met("http://user@api.example.com/", &[]).unwrap_err();
+    assert_eq!(refused.as_str(), "host_refused");
+    let twice: [(&str, &[u8]); 2] = [("host", b"api.example.com"), ("host", b"x")];
+    assert_eq!(met("/", &twice), Err(Refusal::SeveralHosts));
+    let twice: [(&str, &[u8]); 2] = [("host", b"api.example.com"), ("host", b"api.example.com")];
+    assert_eq!(met("/", &twice).unwrap(), "host");
+}
+
+/// Who sheds a bucket by a second value would be counted in another one each time.
+#[test]
+fn a_header_that_rules_count_by_has_one_value() {
+    let tenant = Name::new("header:x-tenant").unwrap();
+    let rules = RuleSet::new([rule("tenant").per([Dimension::Attribute(tenant)])]).unwrap();
+    let policy = Policy::new(rules, Identity::default(), Clients::default());
+    let seen = |lines: &[&str]| {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append("x-tenant", line.parse().unwrap());
+        }
+        let (method, uri) = (Method::GET, Uri::from_static("/"));
+        let head = Head {
+            method: &method,
+            uri: &uri,
+            headers: &headers,
+        };
+        policy.view(&head, [203, 0, 113, 7].into()).map(|_| ())
+    };
+    assert_eq!(seen(&["a"]), Ok(()));
+    assert_eq!(seen(&["a", "a"]), Ok(()));
+    let refused = Err(Refusal::Header("x-tenant".into()));
+    assert_eq!(seen(&["a", "b"]), refused);
+    assert_eq!(seen(&["a", ""]), refused);
 }
 
 #[test]
