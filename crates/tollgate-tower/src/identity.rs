@@ -154,6 +154,26 @@ impl Identity {
         self.by_address(&self.proxies.walk(peer, headers))
     }
 
+    /// The plan that a trusted proxy says in a header, if it does.
+    pub(crate) fn claimed_plan(
+        &self,
+        peer: IpAddr,
+        headers: &HeaderMap,
+    ) -> Result<Option<String>, HeaderError> {
+        let walk = self.proxies.walk(peer, headers);
+        let mut found = None;
+        for source in &self.plan {
+            match plan_at(source, &walk, headers) {
+                Ok(plan) => _ = found.get_or_insert_with(|| plan.into_owned()),
+                Err(outcome) if outcome.is_refused() => {
+                    return Err(HeaderError::new(source.header_name(), outcome));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(found)
+    }
+
     /// Who calls, with the reasons.
     #[must_use]
     pub fn explain(&self, peer: IpAddr, headers: &HeaderMap, clients: &Clients) -> Explanation {

@@ -24,7 +24,7 @@
 //! 2. The current [`Policy`] is taken, one snapshot for the whole request. A path or an identity header that can be read in more than one way is answered
 //!    with 400.
 //! 3. Who calls? The policy's [`identity`](crate::identity) says so by the peer's address and the headers; or a
-//!    [closure](TollgateLayer::request) of yours does.
+//!    [closure](TollgateLayer::request) of yours does, as far as it likes.
 //! 4. The limiter decides. A denial is answered at once; see [`answer`](crate::answer).
 //! 5. What a leaky bucket let in waits for its turn, if it can: see below.
 //! 6. The service runs. It finds the decision among the request's extensions, as [`Decided`].
@@ -155,7 +155,8 @@ impl TollgateLayer {
         self
     }
 
-    /// Says who asks by a closure, in place of the policy's identity. Method, host, path and headers are added by the layer.
+    /// Says who asks by a closure. What it leaves out of client, plan and address is found as without it, by the
+    /// [peer](Self::peer_from) and the policy's identity. Method, host, path and headers are added by the layer.
     ///
     /// ```
     /// use tollgate::Limiter;
@@ -168,7 +169,8 @@ impl TollgateLayer {
     /// let layer = TollgateLayer::new(Limiter::in_memory()).request(|parts| {
     ///     match parts.extensions.get::<User>() {
     ///         Some(user) => Ask::new().client(&user.id).plan(&user.plan),
-    ///         None => Ask::new().client("nobody"),
+    ///         // By its address.
+    ///         None => Ask::new(),
     ///     }
     /// });
     /// ```

@@ -1,10 +1,15 @@
-//! Who asks, in a form that owns what it says: what a closure tells the layer.
+//! Who asks, in a form that owns what it says: what a closure tells the layer, and what the layer fills in.
 
 use std::net::IpAddr;
 
+use http::HeaderMap;
 use tollgate::{Name, Request};
 
-/// Who asks, and what else rules may want to know. Everything is optional.
+use crate::identity::HeaderError;
+use crate::policy::Policy;
+
+/// Who asks, and what else rules may want to know. Everything is optional: client, plan and address that are left out are found by the
+/// policy's [identity](crate::identity), by the peer's address and the headers, as without a closure.
 ///
 /// ```
 /// use tollgate_tower::layer::Ask;
@@ -23,7 +28,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// Nobody in particular.
+    /// Nobody but whom the identity finds.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -36,7 +41,7 @@ impl Ask {
         self
     }
 
-    /// The caller's plan.
+    /// The caller's plan. If it is left out, it is that of the known client, or what a trusted proxy says.
     #[must_use]
     pub fn plan(mut self, plan: impl Into<String>) -> Self {
         self.plan = Some(plan.into());
@@ -50,7 +55,7 @@ impl Ask {
         self
     }
 
-    /// The caller's address.
+    /// The caller's address, in place of the one that the peer and trusted proxies say. It is counted as theirs is: IPv6 by network.
     #[must_use]
     pub fn ip(mut self, ip: IpAddr) -> Self {
         self.ip = Some(ip);
@@ -69,6 +74,36 @@ impl Ask {
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = Some(cost);
         self
+    }
+
+    /// The same with what was left out. The identity's headers are judged only if the client is left out, as nothing else depends on them.
+    pub(super) fn filled(
+        mut self,
+        policy: &Policy,
+        peer: IpAddr,
+        headers: &HeaderMap,
+    ) -> Result<Self, HeaderError> {
+        let identity = policy.identity();
+        if let Some(ip) = self.ip {
+            self.ip = Some(identity.caller_by_address(ip, &HeaderMap::new()).ip());
+        }
+        let Some(client) = &self.client else {
+            let caller = identity.caller(peer, headers, policy.clients())?;
+            self.client = caller.client().map(str::to_owned);
+            self.plan = self.plan.or_else(|| caller.plan().map(str::to_owned));
+            self.ip = self.ip.or(Some(caller.ip()));
+            return Ok(self);
+        };
+        if self.plan.is_none() {
+            self.plan = match policy.clients().plan_of(client) {
+                Some(plan) => Some(plan.to_owned()),
+                None => identity.claimed_plan(peer, headers)?,
+            };
+        }
+        if self.ip.is_none() {
+            self.ip = Some(identity.caller_by_address(peer, headers).ip());
+        }
+        Ok(self)
     }
 
     pub(super) fn request(&self) -> Request<'_> {

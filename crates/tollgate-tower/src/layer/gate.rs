@@ -282,12 +282,13 @@ impl Gate {
     }
 
     fn who(&self, policy: &Policy, parts: &Parts) -> Result<Who, Refusal> {
-        if let Some(ask) = &self.ask {
-            return Ok(Who::Told(ask(parts)));
-        }
         let told = self.peer.as_ref().and_then(|peer| peer(&parts.extensions));
         let put = || parts.extensions.get::<PeerAddr>().map(|peer| peer.0);
         let peer = told.or_else(put).map_or(NOWHERE, |peer| peer.ip());
+        if let Some(ask) = &self.ask {
+            let filled = ask(parts).filled(policy, peer, &parts.headers)?;
+            return Ok(Who::Told(filled));
+        }
         let caller = (policy.identity()).caller(peer, &parts.headers, policy.clients())?;
         Ok(Who::Found(caller))
     }

@@ -318,6 +318,92 @@ async fn a_closure_says_who_asks_and_what_it_costs() {
     assert_eq!(left("/", &[("x-who", "d"), ("x-where", "here")]).await, "0");
 }
 
+/// One rule by address, and clients behind a proxy that is trusted: nobody shares a bucket with all the others.
+#[tokio::test]
+async fn what_a_closure_leaves_out_is_found_by_the_peer_and_the_identity() {
+    let rules = [
+        rule("address", "1/m burst 2").per([Dimension::Ip]),
+        rule("plan", "1/m burst 9")
+            .per([Dimension::Client])
+            .plan("pro"),
+    ];
+    let identity = Identity::new(IdentityConfig {
+        client: vec!["header:X-User-Id".parse().unwrap(), "ip".parse().unwrap()],
+        plan: vec!["header:X-Plan".parse().unwrap()],
+        trusted_proxies: vec!["127.0.0.1/32".parse().unwrap()],
+        ..IdentityConfig::default()
+    })
+    .unwrap();
+    let known = Client {
+        id: "known".to_owned(),
+        plan: Some("pro".to_owned()),
+        api_key_sha256: None,
+    };
+    let clients = Clients::new([known]).unwrap();
+    let layer = TollgateLayer::new(limiter(&hand(), rules))
+        .identity(identity, clients)
+        .peer_from(|_| Some(SocketAddr::from(([127, 0, 0, 1], 7))))
+        .request(|parts| {
+            let text = |name: &str| Some(parts.headers.get(name)?.to_str().ok()?.to_owned());
+            let ask = text("x-account").map_or(Ask::new(), |account| Ask::new().client(account));
+            match text("x-address") {
+                Some(address) => ask.ip(address.parse().unwrap()),
+                None => ask,
+            }
+        });
+    let server = serve(app(layer)).await;
+    let left = async |lines: &[(&str, &str)]| {
+        let response = server.send("GET", "/", lines).await;
+        let left = fields(response.headers(), "ratelimit").join(" ");
+        (response.status().as_u16(), left)
+    };
+    // One client that asks on and on denies nobody else.
+    for status in [200, 200, 429, 429] {
+        let greedy = [("x-account", "a"), ("x-forwarded-for", "203.0.113.1")];
+        assert_eq!(left(&greedy).await.0, status);
+    }
+    for other in ["203.0.113.2", "2001:db8::1"] {
+        let one = [("x-account", "a"), ("x-forwarded-for", other)];
+        assert_eq!(left(&one).await, (200, r#""address";r=1;t=60"#.to_owned()));
+    }
+    // An address of the closure's own is counted as all others are: IPv6 by network.
+    let own = [
+        ("x-address", "2001:db8::2"),
+        ("x-forwarded-for", "203.0.113.3"),
+    ];
+    assert_eq!(left(&own).await, (200, r#""address";r=0;t=120"#.to_owned()));
+    assert_eq!(left(&own).await.0, 429);
+    // The plan of a known client, or the one that the proxy says; and the client, if the closure knows none.
+    for (nth, lines) in [
+        [("x-account", "known"), ("x-plan", "gold")],
+        [("x-account", "unknown"), ("x-plan", "pro")],
+        [("x-user-id", "known"), ("x-plan", "gold")],
+        [("x-user-id", "42"), ("x-plan", "pro")],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let from = format!("198.51.100.{nth}");
+        let lines = [lines[0], lines[1], ("x-forwarded-for", &from)];
+        let (status, said) = left(&lines).await;
+        assert_eq!(status, 200);
+        let left = if nth == 2 { 7 } else { 8 };
+        assert!(
+            said.contains(&format!(r#""plan";r={left}"#)),
+            "{nth}: {said}"
+        );
+    }
+    // What decides nothing is not judged; what does is.
+    let twice = [
+        ("x-user-id", "1"),
+        ("x-user-id", "2"),
+        ("x-forwarded-for", "198.51.100.9"),
+    ];
+    assert_eq!(left(&twice).await.0, 400);
+    let named = [twice[0], twice[1], twice[2], ("x-account", "a")];
+    assert_eq!(left(&named).await.0, 200);
+}
+
 #[tokio::test]
 async fn what_can_be_read_in_two_ways_is_refused_and_costs_nothing() {
     let rules = [
