@@ -28,7 +28,7 @@ mod who;
 
 pub use doors::{Admin, Gateway, Rls, Service};
 pub use file::ConfigFile;
-pub use gateway::{AccessLogFormat, Front, Preflights};
+pub use gateway::{AccessLogFormat, Front, OverrideHeaders, Preflights, Underscores};
 pub use keeping::{DatabaseSettings, LogConfig, LogFormat, LogLevel};
 pub(crate) use policy::rule_warnings;
 pub use policy::{PolicyConfig, read_client, read_rule};

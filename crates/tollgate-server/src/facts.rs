@@ -4,8 +4,11 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::HeaderMap;
-use tollgate::{Dimension, Name, Path, PathError, Request};
+use tollgate::{Dimension, HostError, Name, Path, PathError, Request, parse_host};
 use tollgate_tower::policy::Policy;
+
+/// How many lines of a header are looked at beside the last and all of them joined: as many as the engine compares.
+const FIRST_LINES: usize = 6;
 
 /// What is known of a request. Everything is optional.
 #[derive(Debug, Default)]
@@ -30,15 +33,31 @@ impl<'a> Facts<'a> {
         Ok(())
     }
 
+    /// A host, with or without a port.
+    pub(crate) fn set_host(&mut self, host: &'a str) -> Result<(), HostError> {
+        parse_host(host)?;
+        self.host = Some(host);
+        Ok(())
+    }
+
     /// An attribute, if some rule looks at it: names are never made of what somebody sends. Says whether one does.
     pub(crate) fn add_attribute(&mut self, policy: &Policy, name: &str, value: &'a str) -> bool {
         let mut known = policy.rules().attribute_names().iter();
-        let known = known.find(|known| known.as_str() == name);
-        self.attributes.extend(known.map(|name| (*name, value)));
-        known.is_some()
+        let Some(known) = known.find(|known| known.as_str() == name) else {
+            return false;
+        };
+        self.attributes.push((*known, value));
+        if name.starts_with("header:") && value.contains(',') {
+            let mut lines = value.split(',').map(str::trim);
+            let last = lines.next_back();
+            let lines = lines.take(FIRST_LINES).chain(last);
+            self.attributes.extend(lines.map(|line| (*known, line)));
+        }
+        true
     }
 
-    /// Adds what the policy knows: an address in the form in which it is counted, and the plan of a known client.
+    /// Adds what the policy knows: the client's name as the gateway has it, an address in the form in which it is counted, and the plan
+    /// of a known client.
     pub(crate) fn complete(&mut self, policy: &'a Policy) {
         if let Some(ip) = self.ip {
             let caller = (policy.identity()).caller_by_address(ip, &HeaderMap::new());

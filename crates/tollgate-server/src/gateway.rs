@@ -1,7 +1,7 @@
 //! The gateway's front: connections, and the walk of a request up to the service behind it, which in the program is the proxy.
 //!
 //! 1. the head is read, or refused (`listen`); who was denied and says the same again goes another way from here (`denied_before`);
-//! 2. what servers may read in different ways is refused (`refusal`);
+//! 2. what servers may read in different ways is refused (`refusal`) or left out (`header_names`);
 //! 3. the request gets its name (`request_id`);
 //! 4. the limiter decides ([`Door::layer`]); a denial is answered here, and nobody behind hears of it;
 //! 5. the body is bounded (`bounded`, `body`), so a body that is too long was decided on, too;
@@ -16,6 +16,7 @@ mod body;
 mod bounded;
 mod denied_before;
 mod front;
+mod header_names;
 mod metrics;
 mod problem;
 mod refusal;
@@ -54,6 +55,7 @@ use access_log::AccessLog;
 use body::BodyLimits;
 use bounded::Bounded;
 use front::{Desk, Front};
+use header_names::HeaderNames;
 use request_id::RequestIds;
 
 /// How long the service behind took for its answer: it may put this among the response's extensions, for the access log.
@@ -105,6 +107,10 @@ impl Gateway {
             },
             timeout: config.body_timeout,
         };
+        let header_names = HeaderNames {
+            underscores: config.underscores,
+            overrides: config.override_headers,
+        };
         let (max_delay, preflights) = (config.max_delay, config.preflights);
         let behind = Arc::new(behind);
         let (mut workers, mut threads) = (Vec::new(), Vec::new());
@@ -114,6 +120,7 @@ impl Gateway {
                 ids: RequestIds::new(),
                 metrics: metrics.clone(),
                 log: log.clone(),
+                header_names,
             };
             let behind = Arc::clone(&behind);
             let make = move || {

@@ -63,9 +63,12 @@ pub(super) fn facts<'a>(args: &'a WhoArgs, policy: &'a Policy) -> Result<Facts<'
         ip: args.ip,
         route: text("route", &args.route)?,
         method: text("method", &args.method)?,
-        host: text("host", &args.host)?,
         ..Facts::default()
     };
+    if let Some(host) = text("host", &args.host)? {
+        let refused = |error| Failure::BadInput(format!("--host is refused: {error}"));
+        facts.set_host(host).map_err(refused)?;
+    }
     let mut names = HashSet::new();
     for said in &args.attribute {
         let Some((name, value)) = said.split_once('=').filter(|(_, value)| !value.is_empty())

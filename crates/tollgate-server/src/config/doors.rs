@@ -26,6 +26,8 @@ pub(super) const GATEWAY: &[&str] = &[
     "max_age",
     "max_delay",
     "preflights",
+    "underscores",
+    "override_headers",
     "drain",
     "access_log",
     "access_log_file",

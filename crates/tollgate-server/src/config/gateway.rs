@@ -41,6 +41,10 @@ pub struct Front {
     pub max_delay: Duration,
     /// What becomes of the questions that browsers ask before they ask another origin.
     pub preflights: Preflights,
+    /// What becomes of headers with underscores in their names.
+    pub underscores: Underscores,
+    /// What becomes of headers that replace the method, path or host for some frameworks.
+    pub override_headers: OverrideHeaders,
     /// How long requests may take to end when the program does.
     pub drain: Duration,
     /// The log of requests.
@@ -57,6 +61,28 @@ pub enum Preflights {
     Charge,
     /// They go to the servers uncharged, however many.
     Pass,
+}
+
+/// What becomes of headers with underscores in their names, which some servers take for the same with hyphens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Underscores {
+    /// They are left out, and the request goes on.
+    #[default]
+    Drop,
+    /// They go on as they came.
+    Pass,
+    /// The request is refused.
+    Reject,
+}
+
+/// What becomes of headers such as `X-HTTP-Method-Override`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OverrideHeaders {
+    /// They go on as they came.
+    #[default]
+    Pass,
+    /// They are left out, and the request goes on.
+    Drop,
 }
 
 /// The form of the access log.
@@ -88,6 +114,8 @@ impl Default for Front {
             max_age: Duration::from_secs(3_600),
             max_delay: Duration::from_secs(30),
             preflights: Preflights::default(),
+            underscores: Underscores::default(),
+            override_headers: OverrideHeaders::default(),
             drain: Duration::from_secs(30),
             access_log: AccessLogFormat::Off,
             access_log_file: None,
@@ -135,6 +163,15 @@ pub(super) fn front(fields: &Fields<'_>, problems: &mut Problems) -> Front {
         ("text", AccessLogFormat::Text),
         ("json", AccessLogFormat::Json),
     ];
+    let underscores = [
+        ("drop", Underscores::Drop),
+        ("pass", Underscores::Pass),
+        ("reject", Underscores::Reject),
+    ];
+    let overrides = [
+        ("pass", OverrideHeaders::Pass),
+        ("drop", OverrideHeaders::Drop),
+    ];
     let preflights = [("charge", Preflights::Charge), ("pass", Preflights::Pass)];
     let file = text(4_096, "the path of a file");
     Front {
@@ -156,6 +193,18 @@ pub(super) fn front(fields: &Fields<'_>, problems: &mut Problems) -> Front {
             default.preflights,
             problems,
             choice(&preflights),
+        ),
+        underscores: fields.or(
+            "underscores",
+            default.underscores,
+            problems,
+            choice(&underscores),
+        ),
+        override_headers: fields.or(
+            "override_headers",
+            default.override_headers,
+            problems,
+            choice(&overrides),
         ),
         drain: fields.or("drain", default.drain, problems, time()),
         access_log: fields.or("access_log", default.access_log, problems, choice(&formats)),

@@ -15,7 +15,7 @@ use crate::document::Problems;
 
 /// Adds all warnings.
 pub(super) fn all(draft: &Draft, problems: &mut Problems) {
-    let each: [fn(&Draft, &mut Problems); 22] = [
+    let each: [fn(&Draft, &mut Problems); 23] = [
         nothing_listens,
         nothing_is_limited,
         idle_store_fields,
@@ -33,6 +33,7 @@ pub(super) fn all(draft: &Draft, problems: &mut Problems) {
         callers::key_source_without_keys,
         callers::keys_without_a_source,
         callers::bucket_of_all_without_a_header,
+        callers::headers_that_are_dropped,
         secrets::redis_password_without_tls,
         secrets::database_without_verified_tls,
         secrets::token_in_clear,

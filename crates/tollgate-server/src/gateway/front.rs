@@ -20,6 +20,7 @@ use tower_service::Service;
 use super::access_log::{AccessLog, Asked};
 use super::account::Account;
 use super::denied_before::DeniedBefore;
+use super::header_names::HeaderNames;
 use super::metrics::GatewayMetrics;
 use super::problem::Whole;
 use super::refusal::{refusal, without_h2c};
@@ -37,6 +38,7 @@ pub(super) struct Desk {
     pub(super) ids: RequestIds,
     pub(super) metrics: GatewayMetrics,
     pub(super) log: Option<AccessLog>,
+    pub(super) header_names: HeaderNames,
 }
 
 /// The service that stands in front of the decision.
@@ -68,7 +70,8 @@ where
     }
 
     fn call(&mut self, mut request: Request<Arriving>) -> FrontFuture<S::Future> {
-        let refused = refusal(&request);
+        let refused = refusal(&request, self.desk.header_names);
+        self.desk.header_names.drop_from(request.headers_mut());
         let id = self.desk.name(&mut request);
         let mut account = Account::open(&self.desk, &request, &id);
         account.span = self.desk.span(&mut request);

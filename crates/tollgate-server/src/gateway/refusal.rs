@@ -11,7 +11,9 @@
 use http::header::{ALLOW, COOKIE, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::upgrade::OnUpgrade;
+use tollgate::parse_host;
 
+use super::header_names::HeaderNames;
 use super::problem::{Whole, last, problem};
 
 /// In HTTP/1 hyper reads no more. In HTTP/2 only their bytes would bound them, and many a server behind us reads no more either.
@@ -29,6 +31,7 @@ pub(super) enum Refusal {
     NotHttp,
     TransferCoding,
     ManyFields,
+    Underscore,
 }
 
 impl Refusal {
@@ -41,7 +44,10 @@ impl Refusal {
             ),
             Self::NoHost => (bad, "The request has no Host field."),
             Self::SeveralHosts => (bad, "The request has several Host fields."),
-            Self::NotAHost => (bad, "The host is not a name or an address."),
+            Self::NotAHost => (
+                bad,
+                "The host is not a name or an address, with or without a port.",
+            ),
             Self::OtherHost => (
                 bad,
                 "The Host field names another host than the address in the first line.",
@@ -50,6 +56,10 @@ impl Refusal {
             Self::TransferCoding => (
                 StatusCode::NOT_IMPLEMENTED,
                 "The only transfer coding that is known is chunked, once.",
+            ),
+            Self::Underscore => (
+                bad,
+                "The name of a header has an underscore, which servers may take for a hyphen.",
             ),
             Self::ManyFields => (
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -68,9 +78,9 @@ impl Refusal {
 }
 
 /// Whether a request is refused.
-pub(super) fn refusal<B>(request: &Request<B>) -> Option<Refusal> {
+pub(super) fn refusal<B>(request: &Request<B>, names: HeaderNames) -> Option<Refusal> {
     // A tunnel would pass what nobody decided on; and TRACE gives away what the proxies in between have added.
-    if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+    if is_not_forwarded(request.method()) {
         return Some(Refusal::Method);
     }
     // It stands for the server as a whole, which can only be asked for its options.
@@ -79,6 +89,9 @@ pub(super) fn refusal<B>(request: &Request<B>) -> Option<Refusal> {
     }
     if has_many_fields(request.headers()) {
         return Some(Refusal::ManyFields);
+    }
+    if names.are_refused(request.headers()) {
+        return Some(Refusal::Underscore);
     }
     // In one walk, as to ask for each would be to hash each name.
     let (mut hosts, mut codings) = (Lines::None, Lines::None);
@@ -91,6 +104,12 @@ pub(super) fn refusal<B>(request: &Request<B>) -> Option<Refusal> {
     }
     let refused = of_host(request.version(), request.uri(), hosts);
     refused.or_else(|| of_coding(codings))
+}
+
+/// Whatever its case, as there are servers for which `trace` is TRACE.
+fn is_not_forwarded(method: &Method) -> bool {
+    let is = |name: &Method| method.as_str().eq_ignore_ascii_case(name.as_str());
+    is(&Method::CONNECT) || is(&Method::TRACE)
 }
 
 /// In HTTP/2 browsers send each cookie by itself, and they go on as one.
@@ -172,10 +191,7 @@ fn of_host(version: Version, uri: &Uri, hosts: Lines<'_>) -> Option<Refusal> {
 }
 
 fn is_host(text: &[u8]) -> bool {
-    let is_of_a_host = |byte: &u8| {
-        byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
-    };
-    !text.is_empty() && text.len() <= 261 && text.iter().all(is_of_a_host)
+    std::str::from_utf8(text).is_ok_and(|text| parse_host(text).is_ok())
 }
 
 /// hyper undoes the chunks; whatever else was done to the body would be sent on as if it were the body.
@@ -218,17 +234,17 @@ mod tests {
             ("PROPFIND", "/", vec![("host", "a")]),
         ] {
             assert_eq!(
-                refusal(&request(method, uri, &headers)),
+                refusal(&request(method, uri, &headers), HeaderNames::default()),
                 None,
                 "{method} {uri}"
             );
         }
         let mut old = request("GET", "/", &[]);
         *old.version_mut() = Version::HTTP_10;
-        assert_eq!(refusal(&old), None);
+        assert_eq!(refusal(&old, HeaderNames::default()), None);
         let mut two = request("GET", "https://a/", &[]);
         *two.version_mut() = Version::HTTP_2;
-        assert_eq!(refusal(&two), None);
+        assert_eq!(refusal(&two, HeaderNames::default()), None);
     }
 
     #[test]
@@ -237,6 +253,8 @@ mod tests {
         for (method, uri, headers, expected) in [
             ("CONNECT", "a:443", vec![a], Refusal::Method),
             ("TRACE", "/", vec![a], Refusal::Method),
+            ("trace", "/", vec![a], Refusal::Method),
+            ("Connect", "/", vec![a], Refusal::Method),
             ("GET", "/", vec![], Refusal::NoHost),
             ("GET", "http://a/", vec![], Refusal::NoHost),
             ("GET", "/", vec![a, a], Refusal::SeveralHosts),
@@ -245,6 +263,10 @@ mod tests {
             ("GET", "/", vec![("host", "a@b")], Refusal::NotAHost),
             ("GET", "/", vec![("host", "a/b")], Refusal::NotAHost),
             ("GET", "/", vec![("host", "a,b")], Refusal::NotAHost),
+            ("GET", "/", vec![("host", "a:x")], Refusal::NotAHost),
+            ("GET", "/", vec![("host", "a:80:80")], Refusal::NotAHost),
+            ("GET", "/", vec![("host", "a..")], Refusal::NotAHost),
+            ("GET", "/", vec![("host", "[a]")], Refusal::NotAHost),
             ("GET", "http://u@a/", vec![a], Refusal::NotAHost),
             ("GET", "http://b/", vec![a], Refusal::OtherHost),
             ("GET", "http://a:80/", vec![a], Refusal::OtherHost),
@@ -273,7 +295,7 @@ mod tests {
                 Refusal::TransferCoding,
             ),
         ] {
-            let refused = refusal(&request(method, uri, &headers));
+            let refused = refusal(&request(method, uri, &headers), HeaderNames::default());
             assert_eq!(refused, Some(expected), "{method} {uri} {headers:?}");
         }
     }

@@ -9,7 +9,6 @@ use futures_util::future::join_all;
 use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode, Uri};
 use serde_json::{Value, json};
-use tollgate::PathError;
 use tollgate_tower::identity::parse_address;
 use tollgate_tower::policy::{Head, Policy, Refusal};
 
@@ -194,16 +193,16 @@ fn read<'a>(check: &'a Value, at: &str, policy: &'a Policy) -> Result<Check<'a>,
     let ignored = |_: &str| Ok(());
     Ok(match told(&fields, policy, ignored)? {
         Ok(facts) => Check::Told(Facts { cost, ..facts }),
-        Err(error) => Check::Refused(error.into()),
+        Err(refusal) => Check::Refused(refusal),
     })
 }
 
-/// What is told of a request, or why its path is refused. `unknown` says what becomes of an attribute that no rule looks at.
+/// What is told of a request, or why it is refused. `unknown` says what becomes of an attribute that no rule looks at.
 pub(super) fn told<'a>(
     fields: &Fields<'a>,
     policy: &'a Policy,
     unknown: impl Fn(&str) -> Result<(), Problem>,
-) -> Result<Result<Facts<'a>, PathError>, Problem> {
+) -> Result<Result<Facts<'a>, Refusal>, Problem> {
     let text = |name| fields.text(name, LONGEST_TEXT);
     let mut facts = Facts {
         client: text("client")?.map(Into::into),
@@ -211,9 +210,13 @@ pub(super) fn told<'a>(
         ip: ip(fields)?,
         route: text("route")?,
         method: text("method")?,
-        host: text("host")?,
         ..Facts::default()
     };
+    if let Some(host) = text("host")?
+        && let Err(error) = facts.set_host(host)
+    {
+        return Ok(Err(error.into()));
+    }
     for (name, value) in fields.object("attributes")?.into_iter().flatten() {
         let Some(value) = value.as_str().filter(|value| value.len() <= LONGEST_TEXT) else {
             let what = format!(
@@ -229,7 +232,7 @@ pub(super) fn told<'a>(
     if let Some(path) = fields.text("path", LONGEST_PATH)?
         && let Err(error) = facts.set_path(policy, path)
     {
-        return Ok(Err(error));
+        return Ok(Err(error.into()));
     }
     facts.complete(policy);
     facts.name_by_address(policy);

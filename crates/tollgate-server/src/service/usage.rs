@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use http::{Response, StatusCode};
 use serde_json::Value;
 use tollgate::StoreError;
-use tollgate_tower::policy::Policy;
+use tollgate_tower::policy::{Policy, Refusal};
 
 use super::check::{WHO, told, with_body};
 use super::metrics::Endpoint;
@@ -112,7 +112,13 @@ fn read<'a>(fields: &Fields<'a>, policy: &'a Policy) -> Result<Facts<'a>, Proble
         let what = format!("no rule looks at {}", shortened(name));
         Err(fields.wrong("attributes", what))
     };
-    let refused = |error| fields.wrong("path", format!("this is refused: {error}"));
+    let refused = |refusal: Refusal| {
+        let field = match refusal {
+            Refusal::Host(_) => "host",
+            _ => "path",
+        };
+        fields.wrong(field, format!("this is refused: {refusal}"))
+    };
     told(fields, policy, unknown)?.map_err(refused)
 }
 

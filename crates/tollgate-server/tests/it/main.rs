@@ -36,6 +36,7 @@ mod gateway_fields;
 mod gateway_identity;
 mod gateway_log;
 mod gateway_malformed;
+mod gateway_names;
 mod gateway_preflights;
 mod gateway_queue;
 mod gateway_rotation;

@@ -135,6 +135,72 @@ fn a_described_request_is_seen_as_a_gateway_would_see_it() {
     assert_eq!(served.check(&direct)["allowed"], false);
 }
 
+/// Neither by its port nor by other signs, and a header by none of its lines.
+#[test]
+fn no_other_form_of_a_host_or_header_evades_its_rule() {
+    let served = Served::start(
+        "service: {}
+identity: { trusted_proxies: [127.0.0.1] }
+rules:
+  - { id: host, match: { host: lim.example.com }, per: [], limit: \"1/h burst 1\" }
+  - { id: region, match: { headers: { X-Region: eu } }, per: [], limit: \"1/h burst 1\" }
+",
+    );
+    let forward = |host: &str| {
+        let headers = format!(
+            "X-Forwarded-Method: GET\r\nX-Forwarded-Uri: /\r\nX-Forwarded-Host: {host}\r\nX-Forwarded-For: 203.0.113.7\r\n"
+        );
+        ask(served.address, "GET", "/v1/forward-auth", &headers, "").status
+    };
+    assert_eq!(forward("lim.example.com"), 200);
+    for host in ["lim.example.com", "LIM.example.com.:443"] {
+        assert_eq!(forward(host), 429, "{host}");
+        let told = served.check(&json!({ "host": host }));
+        assert_eq!(told["status"], 429, "{host}");
+    }
+    for host in [
+        "lim.example.com:x",
+        "lim.example.com:80:80",
+        "lim.example.com..",
+        "[lim.example.com]",
+        "user@lim.example.com",
+    ] {
+        assert_eq!(forward(host), 400, "{host}");
+        let request = json!({ "method": "GET", "path": "/", "host": host, "ip": "203.0.113.7" });
+        for body in [json!({ "host": host }), json!({ "request": request })] {
+            let answer = served.check(&body);
+            let said = (&answer["allowed"], &answer["status"], &answer["reason"]);
+            assert_eq!(
+                said,
+                (&json!(false), &json!(400), &json!("host_refused")),
+                "{body}"
+            );
+        }
+        let reply = served.post("/v1/inspect", "", &json!({ "host": host }).to_string());
+        assert_eq!(reply.status, 400);
+        let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+        assert!(
+            detail.starts_with("host: this is refused: the "),
+            "{detail}"
+        );
+    }
+    let region = |value: &str| {
+        let said = json!({ "attributes": { "header:x-region": value } });
+        served.check(&said)["status"].clone()
+    };
+    assert_eq!(region("eu"), 200);
+    for lines in [
+        "eu",
+        "eu,us",
+        "us, eu",
+        "1,2,3,4,5,6,7,8,9,eu",
+        "eu,1,2,3,4,5,6,7,8,9",
+    ] {
+        assert_eq!(region(lines), 429, "{lines}");
+    }
+    assert_eq!(region("us,asia"), 200);
+}
+
 #[test]
 fn many_checks_are_independent_and_one_mistake_charges_none() {
     let served = served();

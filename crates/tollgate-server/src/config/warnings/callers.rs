@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use tollgate::{Dimension, Name};
-use tollgate_tower::identity::ClientSource;
+use tollgate_tower::identity::{ClientSource, PlanSource};
 
-use crate::config::RulesFrom;
 use crate::config::draft::Draft;
 use crate::config::rules::RuleEntry;
-use crate::document::Problems;
+use crate::config::{RulesFrom, Underscores};
+use crate::document::{Problems, Spot};
 
 fn counts_by(rule: &RuleEntry, dimension: Dimension) -> bool {
     rule.rule.dimensions().contains(&dimension)
@@ -181,5 +181,48 @@ pub(in crate::config) fn buckets_of_all_without_a_header(
             .help(format!(
                 "add {condition}, and another rule for requests without it, such as per: [ip]"
             ));
+    }
+}
+
+/// A header with an underscore in its name never comes as far as whoever looks for it.
+pub(super) fn headers_that_are_dropped(draft: &Draft, problems: &mut Problems) {
+    let gateway = draft.gateway.as_ref();
+    if gateway.is_none_or(|gateway| gateway.front.underscores != Underscores::Drop) {
+        return;
+    }
+    let identity = &draft.identity;
+    let clients = identity.config.client.iter();
+    let client = clients.filter_map(ClientSource::header_name);
+    let plan = identity.config.plan.iter().map(PlanSource::header_name);
+    let sources = client
+        .map(|name| (name, &identity.client_spot))
+        .chain(plan.map(|name| (name, &identity.plan_spot)));
+    let mut dropped: Vec<&Spot> = sources
+        .filter(|(name, _)| name.as_str().contains('_'))
+        .map(|(_, spot)| spot)
+        .collect();
+    let is_dropped = |name: &Name| {
+        let header = name.as_str().strip_prefix("header:");
+        header.is_some_and(|header| header.contains('_'))
+    };
+    for rule in &draft.rules {
+        let counted = rule.rule.dimensions().iter().filter_map(|d| match d {
+            Dimension::Attribute(name) => Some(*name),
+            _ => None,
+        });
+        let mut names = rule.when.compiled.attribute_names().chain(counted);
+        dropped.extend(names.any(|name| is_dropped(&name)).then_some(&rule.spot));
+    }
+    for cost in &draft.costs {
+        let mut names = cost.when.compiled.attribute_names();
+        dropped.extend(names.any(|name| is_dropped(&name)).then_some(&cost.spot));
+    }
+    for spot in dropped {
+        problems
+            .warning(
+                spot.clone(),
+                "the gateway drops headers with an underscore in their names, so the one that is named here never arrives",
+            )
+            .help("use a header with hyphens, or set gateway.underscores: pass");
     }
 }

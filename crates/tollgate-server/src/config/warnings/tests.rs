@@ -192,6 +192,29 @@ fn plans_that_nobody_vouches_for() {
 }
 
 #[test]
+fn headers_that_are_dropped() {
+    let says = "the gateway drops headers with an underscore in their names";
+    for rest in [
+        "identity: { client: \"header:X_User\" }\n",
+        "identity: { plan: \"header:X_Plan\" }\n",
+    ] {
+        let text = format!("{GATEWAY}{RULE}{rest}");
+        warns(&text, says, ("header:X_", "header:X-"));
+        warns(&text, says, ("gateway: {", "gateway: { underscores: pass,"));
+    }
+    let rule =
+        "rules: [{ id: a, match: { headers: { X_Region: eu } }, per: [ip], limit: \"10/s\" }]\n";
+    warns(&format!("{GATEWAY}{rule}"), says, ("X_Region", "X-Region"));
+    let rule = "rules: [{ id: a, per: [\"header:X_Region\"], limit: \"10/s\" }]\n";
+    warns(&format!("{GATEWAY}{rule}"), says, ("X_Region", "X-Region"));
+    warns(
+        &format!("{GATEWAY}{rule}"),
+        says,
+        (GATEWAY, "service: {}\n"),
+    );
+}
+
+#[test]
 fn everybody_is_trusted() {
     let text = format!("{GATEWAY}{RULE}identity: {{ trusted_proxies: [10.0.0.0/8, 0.0.0.0/0] }}\n");
     warns(
