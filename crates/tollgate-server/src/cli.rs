@@ -116,6 +116,7 @@ const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   tollgate explain GET /v1/charges/ch_7 --ip 203.0.113.7
   tollgate explain POST https://api.example.com/v1/charges -H 'X-API-Key: …' --json
+  tollgate explain GET / --client 42                   x-user-id:42, if clients are found in X-User-Id
 
 Rules are read from where the configuration has them, and what is used from Redis if usage is kept there. Nothing is charged.
 
@@ -136,6 +137,10 @@ pub(crate) struct ExplainArgs {
     /// Where the connection comes from, that is the proxy if there is one ["127.0.0.1" if nobody says so].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) ip: Option<IpAddr>,
+
+    /// The client, whatever the headers say: an id as the gateway would find it in a header, or a name such as x-user-id:42.
+    #[arg(long, value_name = "ID")]
+    pub(crate) client: Option<String>,
 
     /// What the request costs, whatever the rules say.
     #[arg(long, value_name = "TOKENS")]

@@ -15,6 +15,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) peer: IpAddr,
     /// Whether nobody said where it comes from.
     pub(crate) peer_is_assumed: bool,
+    /// Who asks, whatever the headers say.
+    pub(crate) client: Option<&'a str>,
     pub(crate) cost: Option<u64>,
 }
 
@@ -35,7 +37,17 @@ impl Asked<'_> {
                 return report;
             }
         };
-        let mut request = view.request();
+        let client = self.client.map(|client| policy.client_name(client));
+        let plan = client
+            .as_deref()
+            .and_then(|name| policy.clients().plan_of(name));
+        let mut request = match &client {
+            Some(name) => {
+                report.name_client(name, plan);
+                view.request_by(name, plan)
+            }
+            None => view.request(),
+        };
         if let Some(cost) = self.cost {
             request = request.cost(cost);
         }

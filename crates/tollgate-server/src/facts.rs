@@ -41,6 +41,9 @@ impl<'a> Facts<'a> {
     }
 
     /// An attribute, if some rule looks at it: names are never made of what somebody sends. Says whether one does.
+    ///
+    /// A header may hold the lines of several, which Envoy joins with commas. Conditions look at each of them, as at the gateway; of
+    /// very many at the first and the last, which are those that servers take.
     pub(crate) fn add_attribute(&mut self, policy: &Policy, name: &str, value: &'a str) -> bool {
         let mut known = policy.rules().attribute_names().iter();
         let Some(known) = known.find(|known| known.as_str() == name) else {
@@ -59,6 +62,11 @@ impl<'a> Facts<'a> {
     /// Adds what the policy knows: the client's name as the gateway has it, an address in the form in which it is counted, and the plan
     /// of a known client.
     pub(crate) fn complete(&mut self, policy: &'a Policy) {
+        if let Some(client) = &mut self.client
+            && let Cow::Owned(name) = policy.client_name(client)
+        {
+            *client = name.into();
+        }
         if let Some(ip) = self.ip {
             let caller = (policy.identity()).caller_by_address(ip, &HeaderMap::new());
             self.ip = Some(caller.ip());

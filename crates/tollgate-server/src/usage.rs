@@ -7,6 +7,7 @@ use tollgate::{Dimension, Met, Rule, RuleSet, Usage, WhichBucket};
 use tollgate_tower::policy::Policy;
 
 use crate::audit::escaped;
+use crate::document::reading::listed;
 use crate::door::{bucket_values, name};
 use crate::facts::Facts;
 
@@ -17,14 +18,22 @@ const MOST: usize = 200;
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) generation: u64,
+    /// The client's name, as it is counted.
+    pub(crate) client: Option<String>,
     pub(crate) buckets: Vec<BucketReport>,
+    /// If nothing is used: what clients are called, if this one is not known.
+    pub(crate) hint: Option<String>,
 }
 
 /// What was forgotten.
 #[derive(Debug, Serialize)]
 pub(crate) struct Forgotten {
     pub(crate) generation: u64,
+    /// The client's name, as it is counted.
+    pub(crate) client: Option<String>,
     pub(crate) forgotten: Vec<BucketReport>,
+    /// If nothing was used: what clients are called, if this one is not known.
+    pub(crate) hint: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -47,9 +56,12 @@ pub(crate) struct BucketReport {
 
 impl Report {
     pub(crate) fn of(usages: &[Usage], policy: &Policy, facts: &Facts<'_>) -> Self {
+        let is_used = usages.iter().any(|usage| usage.used() != Some(0));
         Self {
             generation: policy.generation(),
+            client: shown_client(facts),
             buckets: buckets(usages, policy.rules(), facts),
+            hint: hint(policy, facts).filter(|_| !is_used),
         }
     }
 }
@@ -58,7 +70,9 @@ impl Forgotten {
     pub(crate) fn of(usages: &[Usage], policy: &Policy, facts: &Facts<'_>) -> Self {
         Self {
             generation: policy.generation(),
+            client: shown_client(facts),
             forgotten: buckets(usages, policy.rules(), facts),
+            hint: hint(policy, facts).filter(|_| usages.is_empty()),
         }
     }
 
@@ -75,7 +89,10 @@ impl Forgotten {
         }
         let each = (counts.iter()).map(|(rule, count)| format!("{count} of {rule}"));
         match self.forgotten.len() {
-            0 => "nothing was used".to_owned(),
+            0 => match &self.client {
+                Some(client) => format!("nothing was used by {client}"),
+                None => "nothing was used".to_owned(),
+            },
             1 => format!("forgot 1 bucket: {}", each.collect::<Vec<_>>().join(", ")),
             all => format!(
                 "forgot {all} buckets: {}",
@@ -83,6 +100,33 @@ impl Forgotten {
             ),
         }
     }
+}
+
+fn shown_client(facts: &Facts<'_>) -> Option<String> {
+    let client = facts.client.as_deref();
+    client.map(|client| escaped(client, MOST))
+}
+
+/// What clients are called, if the one that is meant is not known and has no name of an address.
+fn hint(policy: &Policy, facts: &Facts<'_>) -> Option<String> {
+    let client = facts.client.as_deref()?;
+    if policy.clients().contains(client) || client.starts_with("ip:") {
+        return None;
+    }
+    let sources = policy.identity().client_sources().iter();
+    let names: Vec<String> = (sources.filter(|source| source.is_claimed()))
+        .filter_map(|source| Some(format!("{}:ID", source.header_name()?)))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    Some(match names.is_empty() {
+        true => "no client of the configuration has this id, and no header names clients; `tollgate explain` shows the name of \
+                 a request's client"
+            .to_owned(),
+        false => format!(
+            "no client of the configuration has this id; those that a header names are called {}, as `tollgate explain` shows",
+            listed(&names, "or")
+        ),
+    })
 }
 
 fn buckets(usages: &[Usage], rules: &RuleSet, facts: &Facts<'_>) -> Vec<BucketReport> {

@@ -182,6 +182,12 @@ impl Identity {
         recorder.explanation(caller, walk, refused)
     }
 
+    /// Where clients are found, in order.
+    #[must_use]
+    pub fn client_sources(&self) -> &[ClientSource] {
+        &self.client
+    }
+
     /// The sources by which anybody who calls can choose a name of its own, and so as many buckets as it likes.
     ///
     /// These are headers with ids while no proxy is trusted. They are right where something behind us, or in front of us in

@@ -36,8 +36,8 @@ Exit codes: 0 done, 1 the file, the database or Redis could not be reached, 2 ba
 /// Who is meant.
 #[derive(Args, Debug)]
 pub(crate) struct WhoArgs {
-    /// A client, by its id; one that nobody has written down is called by where its id came from, such as x-user-id:42, as
-    /// `tollgate explain` says.
+    /// A client, by its id. One that is not in `clients` is called after the header that names it, such as x-user-id:42; of a bare
+    /// id, that is the first header of identity.client.
     #[arg(long, value_name = "ID")]
     pub(crate) client: Option<String>,
 

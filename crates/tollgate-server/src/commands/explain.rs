@@ -41,6 +41,7 @@ struct Described {
     headers: HeaderMap,
     peer: IpAddr,
     peer_is_assumed: bool,
+    client: Option<String>,
     cost: Option<u64>,
 }
 
@@ -77,6 +78,7 @@ impl Described {
             headers,
             peer: args.ip.unwrap_or(HERE),
             peer_is_assumed: args.ip.is_none(),
+            client: args.client.clone(),
             cost: args.cost,
         })
     }
@@ -91,6 +93,7 @@ impl Described {
             },
             peer: self.peer,
             peer_is_assumed: self.peer_is_assumed,
+            client: self.client.as_deref(),
             cost: self.cost,
         };
         let Some(limiter) = setting.limiter()? else {

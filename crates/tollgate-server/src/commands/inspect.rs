@@ -42,6 +42,9 @@ pub(crate) fn inspect(args: &InspectArgs, out: &mut impl Write) -> Result<(), Fa
             out,
             "nothing is used, and no rule counts for these words alone"
         )?;
+        if let Some(hint) = &report.hint {
+            writeln!(out, "hint: {hint}")?;
+        }
         return Ok(());
     }
     let rows: Vec<[String; 6]> = report.buckets.iter().map(cells).collect();

@@ -36,5 +36,9 @@ pub(crate) fn reset(args: &ResetArgs, out: &mut impl Write) -> Result<(), Failur
         writeln!(out)?;
         return Ok(());
     }
-    Ok(writeln!(out, "{}", forgotten.summary())?)
+    writeln!(out, "{}", forgotten.summary())?;
+    if let Some(hint) = &forgotten.hint {
+        writeln!(out, "hint: {hint}")?;
+    }
+    Ok(())
 }

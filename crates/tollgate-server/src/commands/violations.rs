@@ -30,6 +30,15 @@ pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<
     }
     if rows.is_empty() {
         writeln!(out, "no violations")?;
+        if let Some(client) = &args.client
+            && !client.contains(':')
+        {
+            let client = escaped(client, 128);
+            writeln!(
+                out,
+                "hint: a client that a header names is called after it, such as x-user-id:{client}"
+            )?;
+        }
         return Ok(());
     }
     let head = [

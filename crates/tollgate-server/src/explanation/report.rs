@@ -124,6 +124,15 @@ impl Report {
         }
     }
 
+    /// Whoever asks for the report says who the client is.
+    pub(crate) fn name_client(&mut self, name: &str, plan: Option<&str>) {
+        self.caller.client = Some(escaped(name, MOST));
+        self.caller.how = "as you say".to_owned();
+        self.caller.plan = plan.map(|plan| escaped(plan, MOST));
+        self.caller.client_sources.clear();
+        self.caller.plan_sources.clear();
+    }
+
     pub(crate) fn refuse(&mut self, refusal: &Refusal) {
         self.request.refused = Some(refusal.to_string());
     }

@@ -19,6 +19,8 @@ pub(super) struct Answer {
     pub(super) status: u16,
     reason: Option<&'static str>,
     detail: Option<String>,
+    /// The client's name, as it is counted.
+    client: Option<String>,
     /// The rule that bound the decision, and its figures.
     rule: Option<&'static str>,
     limit: Option<u64>,
@@ -47,7 +49,7 @@ struct TierAnswer {
 }
 
 impl Answer {
-    pub(super) fn of(decision: &Decision, families: HeaderFamilies) -> Self {
+    pub(super) fn of(decision: &Decision, families: HeaderFamilies, client: Option<&str>) -> Self {
         let denial = Denial::of(decision);
         let mut headers = HeaderMap::new();
         families.add(decision, &mut headers);
@@ -56,6 +58,7 @@ impl Answer {
             status: denial.map_or(200, |denial| denial.status().as_u16()),
             reason: denial.map(|denial| reason(denial.reason())),
             detail: denial.map(|denial| denial.detail()),
+            client: client.map(str::to_owned),
             rule: decision.tier().map(|tier| tier.rule().as_str()),
             limit: decision.limit(),
             remaining: decision.remaining(),
@@ -77,6 +80,7 @@ impl Answer {
             status: 400,
             reason: Some(refusal.as_str()),
             detail: Some(refusal.to_string()),
+            client: None,
             rule: None,
             limit: None,
             remaining: None,

@@ -159,7 +159,7 @@ async fn decide(
             if let Some(span) = &mut span {
                 span.decided(&decision);
             }
-            Answer::of(&decision, families)
+            Answer::of(&decision, families, facts.client.as_deref())
         }
         Check::Described(described) => match policy.view(&described.head(), described.ip) {
             Err(refusal) => refused(refusal),
@@ -173,7 +173,7 @@ async fn decide(
                     span.asked(&described.method, policy.rules().meet(&request).route());
                     span.decided(&decision);
                 }
-                Answer::of(&decision, families)
+                Answer::of(&decision, families, view.caller().client())
             }
         },
     };

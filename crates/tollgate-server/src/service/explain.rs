@@ -23,6 +23,7 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Pro
         head: described.head(),
         peer: described.ip,
         peer_is_assumed: false,
+        client: None,
         cost: described.cost,
     };
     let report = asked

@@ -161,7 +161,7 @@ fn the_commands_show_and_forget_what_a_client_used() {
     assert_eq!(figures(&of_other["buckets"])[0], used("client", 3, 47));
     assert_eq!(
         text(&program, &["reset", "--client", "merchant_123"]),
-        "nothing was used\n"
+        "nothing was used by merchant_123\n"
     );
     let everybody = document(&program, &["reset", "--everybody"]);
     assert_eq!(
@@ -451,4 +451,89 @@ fn a_service_without_its_redis_says_so() {
         assert_eq!(reply.header("content-type"), "application/problem+json");
         assert!(reply.json()["detail"].as_str().unwrap().contains("redis"));
     }
+}
+
+const NAMED: &str = "
+identity: { client: [\"header:X-User-Id\", ip], trusted_proxies: [127.0.0.1] }
+clients: [{ id: merchant_123 }]
+rules: [{ id: client, per: [client], limit: \"1/h burst 4\" }]
+";
+
+/// Whoever calls a client by its id alone means the bucket in which the gateway counts it.
+#[test]
+fn a_client_has_one_name_at_every_listener() {
+    let redis = RedisServer::start();
+    let upstream = crate::served::Upstream::start();
+    let config = format!(
+        "gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ to: \"http://{}\" }}] }}\nservice: {{ listen: 127.0.0.1:0, token: {TOKEN} }}\n\
+         log: {{ format: json }}\nstore: {{ redis: {:?}, deadline: 5s, remembered_denials: 0 }}\n{NAMED}",
+        upstream.address,
+        redis.url()
+    );
+    let serving = crate::serving::Serving::by(&config);
+    let service = serving.address("service");
+    let program = &serving.program;
+    let token = format!("Authorization: Bearer {TOKEN}\r\n");
+    let post = |path: &str, body: &Value| {
+        let reply = crate::served::ask(service, "POST", path, &token, &body.to_string());
+        assert_eq!(reply.status, 200, "{path} {body}: {}", reply.body);
+        reply.json()
+    };
+    let through_gateway = || serving.get("gateway", "/", &["X-User-Id: 42"]).status;
+    assert_eq!([through_gateway(), through_gateway()], [200, 200]);
+    let forwarded = "X-Forwarded-Method: GET\r\nX-Forwarded-Uri: /\r\nX-User-Id: 42\r\n";
+    let reply = crate::served::ask(service, "GET", "/v1/forward-auth", forwarded, "");
+    assert_eq!(reply.status, 200);
+    let check = json!({ "client": "42" });
+    let checked = post("/v1/check", &check);
+    assert_eq!(
+        (&checked["allowed"], &checked["remaining"]),
+        (&json!(true), &json!(0))
+    );
+    assert_eq!(checked["client"], "x-user-id:42");
+    for client in ["42", "x-user-id:42"] {
+        assert_eq!(
+            post("/v1/check", &json!({ "client": client }))["allowed"],
+            false
+        );
+    }
+    assert_eq!(through_gateway(), 429);
+
+    let inspect = document(program, &["inspect", "--client", "42"]);
+    assert_eq!(inspect["client"], "x-user-id:42");
+    assert_eq!(figures(&inspect["buckets"]), [used("client", 4, 0)]);
+    assert_eq!(
+        inspect["buckets"][0]["bucket"],
+        json!([["client", "x-user-id:42"]])
+    );
+    let inspected = post("/v1/inspect", &check);
+    assert_eq!(figures(&inspected["buckets"]), [used("client", 4, 0)]);
+    let explained = document(program, &["explain", "GET", "/", "--client", "42"]);
+    assert_eq!(explained["caller"]["client"], "x-user-id:42");
+    assert_eq!(explained["decision"]["allowed"], false);
+
+    // A client of the configuration keeps its id.
+    let merchant = text(program, &["reset", "--client", "merchant_123"]);
+    assert_eq!(merchant, "nothing was used by merchant_123\n");
+    // Nobody has this one: what was meant is said.
+    let nobody = text(program, &["reset", "--client", "43"]);
+    assert!(
+        nobody.starts_with("nothing was used by x-user-id:43\nhint: "),
+        "{nobody}"
+    );
+    assert!(nobody.contains("x-user-id:ID"), "{nobody}");
+    let nobody = post("/v1/reset", &json!({ "client": "43" }));
+    assert_eq!(
+        (&nobody["client"], &nobody["forgotten"]),
+        (&json!("x-user-id:43"), &json!([]))
+    );
+    assert!(nobody["hint"].is_string());
+
+    let forgotten = document(program, &["reset", "--client", "42"]);
+    assert_eq!(forgotten["client"], "x-user-id:42");
+    assert_eq!(figures(&forgotten["forgotten"]), [used("client", 4, 0)]);
+    assert_eq!(forgotten["hint"], Value::Null);
+    assert_eq!(through_gateway(), 200);
+    let forgotten = post("/v1/reset", &check);
+    assert_eq!(figures(&forgotten["forgotten"]), [used("client", 1, 3)]);
 }

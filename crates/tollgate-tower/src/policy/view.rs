@@ -50,6 +50,16 @@ impl<'a> View<'a> {
         self.target.host.as_deref()
     }
 
+    /// The same request if this client had made it, by this plan, from the same address: for who explains what would become of it.
+    #[must_use]
+    pub fn request_by<'r>(&'r self, client: &'r str, plan: Option<&'r str>) -> Request<'r> {
+        let caller = Request::new().ip(self.caller.ip()).client(client);
+        self.target.asked_by(match plan {
+            Some(plan) => caller.plan(plan),
+            None => caller,
+        })
+    }
+
     /// The request, ready for the engine.
     #[must_use]
     pub fn request(&self) -> Request<'_> {
