@@ -328,7 +328,8 @@ impl Decision {
     }
 
     /// After how long a denied request passes, to the microsecond. `None` when it is allowed, and when it can never
-    /// pass.
+    /// pass: so it does not say whether a request may go, which [`allowed`](Self::allowed) and
+    /// [`into_result`](Self::into_result) do.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.verdict() {

@@ -68,8 +68,8 @@ use together::Together;
 ///     Rule::new("everyone", "5000/s".parse()?)?,
 /// ])?;
 /// let decision = limiter.decide(&Request::new().client("merchant_123")).await;
-/// if let Some(wait) = decision.retry_after() {
-///     println!("denied by {}: come back in {wait:?}", decision.tier().unwrap().rule());
+/// if let Err(denied) = decision.into_result() {
+///     println!("{denied}");
 /// }
 /// # Ok(())
 /// # }
