@@ -152,7 +152,7 @@ async fn guard(State(admin): State<Admin>, request: Request<Body>, next: Next) -
         Err(Refusal::TooMany { seconds }) => {
             let mut refusal = problem(
                 StatusCode::TOO_MANY_REQUESTS,
-                "too many wrong tokens came from this address",
+                "too many wrong tokens from this address",
             );
             refusal.headers_mut().insert(RETRY_AFTER, seconds.into());
             refusal

@@ -21,16 +21,36 @@ impl Bearer {
 
     /// Whether it is said, and nothing else is.
     pub(crate) fn opens(&self, headers: &HeaderMap) -> bool {
+        self.compare(headers) == Presented::Right
+    }
+
+    /// Which token a request presents. Two `Authorization` headers may mean either, so they present none.
+    pub(crate) fn compare(&self, headers: &HeaderMap) -> Presented {
         let mut lines = headers.get_all(AUTHORIZATION).iter();
         let (Some(line), None) = (lines.next(), lines.next()) else {
-            return false;
+            return Presented::None;
         };
-        let said = line.as_bytes().split_at_checked("bearer ".len());
-        said.is_some_and(|(scheme, said)| {
-            scheme.eq_ignore_ascii_case(b"bearer ")
-                && bool::from(api_key_sha256(said).ct_eq(&self.0))
-        })
+        match line.as_bytes().split_at_checked("bearer ".len()) {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => {
+                match bool::from(api_key_sha256(token).ct_eq(&self.0)) {
+                    true => Presented::Right,
+                    false => Presented::Wrong,
+                }
+            }
+            _ => Presented::None,
+        }
     }
+}
+
+/// The token of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presented {
+    /// The configured one.
+    Right,
+    /// Another one.
+    Wrong,
+    /// None, or something other than a bearer token.
+    None,
 }
 
 /// What somebody hears whom a page in a browser may have sent, behind the name of the setting.
@@ -119,10 +139,13 @@ mod tests {
             "Bearer",
         ] {
             assert!(!bearer.opens(&of(&[wrong])), "{wrong}");
+            let is_token = wrong.starts_with("Bearer ");
+            let presents_one = bearer.compare(&of(&[wrong])) == Presented::Wrong;
+            assert_eq!(presents_one, is_token, "{wrong}");
         }
         let mut twice = of(&[right]);
         twice.append(AUTHORIZATION, "Bearer wrong".parse().unwrap());
-        assert!(!bearer.opens(&twice), "who says two may mean either");
+        assert_eq!(bearer.compare(&twice), Presented::None);
         assert_eq!(format!("{bearer:?}"), "[redacted]");
     }
 }

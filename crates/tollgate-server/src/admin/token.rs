@@ -1,4 +1,4 @@
-//! Who may look: the token, and how often somebody may be wrong about it.
+//! The token of the admin interface, and how many wrong ones an address may send.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tollgate::{Limit, LocalLimiter};
 
-use crate::bearer::{Bearer, may_be_sent_by_a_page};
+use crate::bearer::{Bearer, Presented, may_be_sent_by_a_page};
 use crate::config::Secret;
 
 /// So many wrong tokens from one address, and then one a second.
@@ -17,9 +17,11 @@ const WRONG_TOKENS: &str = "1/s burst 20";
 /// Not more often than this is it logged that tokens are wrong.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// Lets in who has the token; if there is none, everybody but pages in browsers.
+/// Admits requests with the token; if none is configured, all but those that a page in a browser may have sent.
 ///
-/// Of an address that was wrong too often nothing is looked at for a while, the right token included: otherwise it could go on guessing.
+/// The right token always passes, so nobody can lock the operators out. Wrong ones are limited by address, which keeps the log
+/// short and tells a misconfigured scraper to slow down; it is the token's length that makes guessing futile. Requests without a token say
+/// nothing about it and do not count.
 #[derive(Debug)]
 pub(super) struct Guard {
     token: Option<Bearer>,
@@ -32,11 +34,11 @@ pub(super) struct Guard {
 /// Why somebody is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// There was no token, or a wrong one.
+    /// No token, or a wrong one.
     Token,
     /// There is none to have, and a page in a browser may ask.
     SentByAPage,
-    /// There were too many wrong ones.
+    /// A wrong token after too many wrong ones.
     TooMany {
         /// When to come back.
         seconds: u64,
@@ -61,15 +63,19 @@ impl Guard {
                 false => Ok(()),
             };
         };
-        let address = peer.map_or_else(String::new, network);
-        self.check(&address, 0)?;
-        if token.opens(headers) {
-            return Ok(());
+        match token.compare(headers) {
+            Presented::Right => Ok(()),
+            Presented::None => {
+                self.refused.inc();
+                Err(Refusal::Token)
+            }
+            Presented::Wrong => {
+                self.refused.inc();
+                let address = peer.map_or_else(String::new, network);
+                self.log(&address);
+                self.charge(&address)
+            }
         }
-        self.refused.inc();
-        self.log(&address);
-        self.check(&address, 1)?;
-        Err(Refusal::Token)
     }
 
     /// How many were not let in, to be shown among what is counted.
@@ -78,15 +84,14 @@ impl Guard {
         registry.register("tollgate_admin_refused", about, self.refused.clone());
     }
 
-    /// Whether this address may be wrong once more; takes that if there is a cost.
-    fn check(&self, address: &str, cost: u64) -> Result<(), Refusal> {
+    /// Charges this address for a wrong token. Never `Ok`.
+    fn charge(&self, address: &str) -> Result<(), Refusal> {
         let Some(limit) = &self.limit else {
-            return Ok(());
+            return Err(Refusal::Token);
         };
-        let decision = self.wrong.check(address, limit, cost);
-        let is_over = !decision.allowed() || cost == 0 && decision.remaining() == Some(0);
-        if !is_over {
-            return Ok(());
+        let decision = self.wrong.check(address, limit, 1);
+        if decision.allowed() {
+            return Err(Refusal::Token);
         }
         let wait = decision.retry_after().unwrap_or(Duration::from_secs(1));
         Err(Refusal::TooMany {
@@ -99,11 +104,7 @@ impl Guard {
         if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
             *logged = Some(Instant::now());
             let refused = self.refused.get();
-            tracing::warn!(
-                address,
-                refused,
-                "the admin interface was asked without the right token"
-            );
+            tracing::warn!(address, refused, "wrong token for the admin interface");
         }
     }
 }
@@ -134,23 +135,39 @@ mod tests {
     }
 
     #[test]
-    fn guesses_are_bounded_by_address_and_nobody_else_is_kept_out() {
+    fn wrong_tokens_are_limited_by_address_and_the_right_one_passes() {
         let (guard, peer) = (guard(), Some("2001:db8::1".parse().unwrap()));
         let wrong = headers("Bearer wrong-horse-battery");
         let tries: Vec<_> = (0..50).map(|_| guard.admit(peer, &wrong)).collect();
-        let looked_at = tries
+        let within_limit = tries
             .iter()
             .filter(|refusal| **refusal == Err(Refusal::Token))
             .count();
         // Some more if this test takes seconds.
-        assert!((20..30).contains(&looked_at), "{looked_at}");
-        let right = headers("Bearer correct-horse-battery");
+        assert!((20..30).contains(&within_limit), "{within_limit}");
         let neighbour = Some("2001:db8::ffff:1".parse().unwrap());
         assert!(matches!(
-            guard.admit(neighbour, &right),
+            guard.admit(neighbour, &wrong),
             Err(Refusal::TooMany { .. })
         ));
-        assert_eq!(guard.admit(Some([203, 0, 113, 7].into()), &right), Ok(()));
+        let elsewhere = Some([203, 0, 113, 7].into());
+        assert_eq!(guard.admit(elsewhere, &wrong), Err(Refusal::Token));
+        let right = headers("Bearer correct-horse-battery");
+        for address in [peer, neighbour, elsewhere] {
+            assert_eq!(guard.admit(address, &right), Ok(()));
+        }
+    }
+
+    #[test]
+    fn requests_without_a_token_do_not_count() {
+        let (guard, peer) = (guard(), Some([192, 0, 2, 1].into()));
+        for none in [HeaderMap::new(), headers("Basic b3BzOm9wcw==")] {
+            for _ in 0..100 {
+                assert_eq!(guard.admit(peer, &none), Err(Refusal::Token));
+            }
+        }
+        let wrong = headers("Bearer wrong-horse-battery");
+        assert_eq!(guard.admit(peer, &wrong), Err(Refusal::Token));
     }
 
     #[test]

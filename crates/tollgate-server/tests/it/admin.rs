@@ -1,4 +1,4 @@
-//! The operators' door: what is open, what needs the token, and how often somebody may be wrong about it.
+//! The admin interface: what is open, what needs the token, and how many wrong tokens an address may send.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -103,7 +103,7 @@ fn what_is_not_there_and_what_cannot_be_done_is_said_as_a_problem() {
 }
 
 #[test]
-fn who_is_wrong_too_often_is_not_listened_to_for_a_while() {
+fn wrong_tokens_do_not_lock_the_right_one_out() {
     let serving = Serving::by(CONFIG);
     let statuses: Vec<u16> = (0..60)
         .map(|_| {
@@ -118,12 +118,23 @@ fn who_is_wrong_too_often_is_not_listened_to_for_a_while() {
         statuses.iter().all(|status| matches!(status, 401 | 429)),
         "{statuses:?}"
     );
-    // Whoever runs the program is answered all the same.
+    assert_eq!(serving.get("admin", "/metrics", &[RIGHT]).status, 200);
     assert_eq!(serving.get("admin", "/readyz", &[]).status, 200);
-    serving.wait_for("was asked without the right token");
+    serving.wait_for("wrong token for the admin interface");
     let log = serving.log();
-    let told = log.matches("was asked without the right token").count();
-    assert!((1..20).contains(&told), "{told} times: {log}");
+    let lines = log.matches("wrong token for the admin interface").count();
+    assert!((1..20).contains(&lines), "{lines} lines: {log}");
+}
+
+#[test]
+fn requests_without_a_token_lock_nobody_out() {
+    let serving = Serving::by(CONFIG);
+    for _ in 0..60 {
+        assert_eq!(serving.get("admin", "/metrics", &[]).status, 401);
+    }
+    let wrong = serving.get("admin", "/metrics", &["authorization: Bearer wrong"]);
+    assert_eq!(wrong.status, 401, "{wrong:?}");
+    assert_eq!(serving.get("admin", "/metrics", &[RIGHT]).status, 200);
 }
 
 #[test]
