@@ -28,6 +28,7 @@ use tollgate_tower::layer::PeerAddr;
 use crate::bearer::SENT_BY_A_PAGE;
 use crate::config::{Config, Secret};
 use crate::door::Door;
+use crate::listen::Uncounted;
 use crate::metrics;
 use crate::metrics::Format;
 use status::status;
@@ -70,6 +71,15 @@ impl Admin {
         self.guard.count_in(&mut inside.registry);
         // Only the first counts, and there is no other.
         let _ = self.inside.set(inside);
+    }
+
+    /// Addresses of which any number of connections is accepted: trusted proxies, once rules are in force.
+    pub(crate) fn uncounted(&self) -> Uncounted {
+        let inside = Arc::clone(&self.inside);
+        Uncounted::those(move |ip| {
+            let inside = inside.get();
+            inside.is_some_and(|inside| inside.door.policy().identity().trusts(ip))
+        })
     }
 
     /// The door as a service.

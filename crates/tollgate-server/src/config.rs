@@ -8,6 +8,7 @@
 mod answers;
 mod certificates;
 mod conditions;
+mod connections;
 mod doors;
 mod draft;
 mod file;
@@ -26,6 +27,7 @@ mod values;
 mod warnings;
 mod who;
 
+pub use connections::{ConnectionLimits, WaitingLimits};
 pub use doors::{Admin, Gateway, Rls, Service};
 pub use file::ConfigFile;
 pub use gateway::{AccessLogFormat, Front, OverrideHeaders, Preflights, Underscores};

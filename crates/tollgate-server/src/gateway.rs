@@ -36,6 +36,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Body;
 use tokio_util::sync::CancellationToken;
+use tollgate_tower::layer::WaitLimits;
 use tower_layer::Layer as _;
 
 pub use access_log::LogFile;
@@ -91,15 +92,14 @@ impl Gateway {
     {
         let certificate = config.tls.clone().map(Certificate::read).transpose()?;
         let (log, writer) = access_log(config, metrics)?.unzip();
-        let mut listen = listen_config(config, door, certificate.as_ref())?;
-        listen.on_refused_head = on_refused_head(metrics, log.as_ref());
+        let listen = ListenConfig {
+            on_refused_head: on_refused_head(metrics, log.as_ref()),
+            metrics: metrics.listen.clone(),
+            ..listen_config(config, door, certificate.as_ref())?
+        };
         let listen = Arc::new(listen);
         let log_file = log.as_ref().map(AccessLog::file);
-        let places = Places::new(
-            listen.most_connections,
-            listen.most_per_address,
-            metrics.listen.clone(),
-        );
+        let places = Places::of(&listen);
         let limits = BodyLimits {
             most: match config.max_body {
                 0 => u64::MAX,
@@ -112,6 +112,12 @@ impl Gateway {
             overrides: config.override_headers,
         };
         let (max_delay, preflights) = (config.max_delay, config.preflights);
+        let wait_limits = WaitLimits::new(
+            config
+                .waiting
+                .max_waiting_with(config.connections.max_connections),
+            config.waiting.per_address,
+        );
         let behind = Arc::new(behind);
         let (mut workers, mut threads) = (Vec::new(), Vec::new());
         for nth in 0..worker_count(config) {
@@ -123,9 +129,11 @@ impl Gateway {
                 header_names,
             };
             let behind = Arc::clone(&behind);
+            let wait_limits = wait_limits.clone();
             let make = move || {
                 let layer = (desk.door.layer())
                     .max_delay(max_delay)
+                    .wait_limits(wait_limits)
                     .charge_preflights(preflights == config::Preflights::Charge)
                     .forward_normal_paths(true)
                     .hand_on_decisions(false)
@@ -133,18 +141,12 @@ impl Gateway {
                     .keep_decisions(desk.log.is_some());
                 Front::new(desk, layer.layer(Bounded::new(behind(), limits)))
             };
-            let (worker, thread) = worker::start(
-                nth,
-                Arc::clone(&listen),
-                metrics.listen.clone(),
-                Arc::clone(&places),
-                make,
-            )?;
+            let (worker, thread) =
+                worker::start(nth, Arc::clone(&listen), Arc::clone(&places), make)?;
             workers.push(worker);
             threads.push(thread);
         }
-        let counted = metrics.listen.clone();
-        let arrivals = move |listener| Arrivals::new(listener, &listen, places, counted);
+        let arrivals = move |listener| Arrivals::new(listener, &listen, places);
         threads.push(worker::accept(
             listener,
             arrivals,
@@ -186,8 +188,8 @@ fn listen_config(
 ) -> Result<ListenConfig, TlsError> {
     let door = door.clone();
     Ok(ListenConfig {
-        most_connections: config.max_connections,
-        most_per_address: config.connections_per_address,
+        most_connections: config.connections.max_connections,
+        most_per_address: config.connections.per_address,
         uncounted: Uncounted::those(move |ip| door.policy().identity().trusts(ip)),
         head_timeout: config.head_timeout,
         idle_timeout: config.idle_timeout,
@@ -196,9 +198,9 @@ fn listen_config(
         most_streams: config.max_streams,
         longest_age: config.max_age,
         drain: config.drain,
-        on_refused_head: OnRefusedHead::default(),
         answers_repeats: true,
         tls: certificate.map(Certificate::server_config).transpose()?,
+        ..ListenConfig::default()
     })
 }
 

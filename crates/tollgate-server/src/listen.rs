@@ -77,6 +77,8 @@ pub struct ListenConfig {
     pub answers_repeats: bool,
     /// How to speak TLS, if it is to be spoken.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Where connections are counted.
+    pub metrics: ListenMetrics,
 }
 
 impl Default for ListenConfig {
@@ -95,6 +97,7 @@ impl Default for ListenConfig {
             drain: Duration::from_secs(30),
             answers_repeats: false,
             tls: None,
+            metrics: ListenMetrics::default(),
         }
     }
 }
@@ -157,11 +160,9 @@ pub async fn serve<S, B>(
     S: Served<B>,
     B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
-    let metrics = ListenMetrics::default();
-    let (most, per_address) = (config.most_connections, config.most_per_address);
-    let places = Places::new(most, per_address, metrics.clone());
-    let mut arrivals = Arrivals::new(listener, &config, Arc::clone(&places), metrics.clone());
-    let crowd = Crowd::new(Arc::new(config), metrics);
+    let places = Places::of(&config);
+    let mut arrivals = Arrivals::new(listener, &config, Arc::clone(&places));
+    let crowd = Crowd::new(Arc::new(config));
     let make_room = |count| crowd.shed(count);
     while let Some((socket, peer, place)) = arrivals.next(&stop, make_room).await {
         crowd.serve(socket, peer, place, service.clone());
@@ -195,17 +196,12 @@ const RETRY_ACCEPT: Duration = Duration::from_millis(100);
 const LAST_CALL: Duration = Duration::from_millis(500);
 
 impl Arrivals {
-    pub(crate) fn new(
-        listener: TcpListener,
-        config: &ListenConfig,
-        places: Arc<Places>,
-        metrics: ListenMetrics,
-    ) -> Self {
+    pub(crate) fn new(listener: TcpListener, config: &ListenConfig, places: Arc<Places>) -> Self {
         Self {
             listener,
             places,
             uncounted: config.uncounted.clone(),
-            metrics,
+            metrics: config.metrics.clone(),
             last_call: None,
         }
     }

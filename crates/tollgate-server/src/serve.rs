@@ -169,11 +169,11 @@ impl Running {
             .as_ref()
             .and_then(|admin| admin.token.as_ref());
         let admin = Admin::new(token, Arc::clone(&health));
+        let listening = admin_listener(source.config(), connections, &admin);
         let open_admin = || -> Result<(), Failure> {
             if let Some(socket) = sockets.take("admin")? {
                 let (router, stop) = (admin.router(), stop_admin.clone());
-                let limits = admin_limits(connections.admin);
-                admin_tasks.spawn(listen::serve(socket, limits, stop, router));
+                admin_tasks.spawn(listen::serve(socket, listening.clone(), stop, router));
             }
             Ok(())
         };
@@ -184,6 +184,8 @@ impl Running {
         let (door, config) = open_door(source).await?;
         say_start(source, &door, sockets);
         let mut registry = metrics::registry(&door);
+        let own = registry.sub_registry_with_prefix("tollgate");
+        (listening.metrics).register(own.sub_registry_with_prefix("admin"));
         let door = match &config.traces {
             Some(traces) => {
                 let own = registry.sub_registry_with_prefix("tollgate");
@@ -291,27 +293,18 @@ async fn at_once_if_told_again(
     }
 }
 
-/// Operators need few connections.
-const ADMIN_CONNECTIONS: usize = 256;
-
 /// How many connections each listener may have: as configured, or fewer if the system allows too few file descriptors.
 fn connections_within_limit(config: &Config) -> Connections {
     let gateway = config.gateway.as_ref();
     let of_upstream =
         |upstream: &Upstream| upstream.max_connections.saturating_mul(upstream.to.len());
     let configured = Connections {
-        gateway: gateway.map_or(0, |gateway| gateway.front.max_connections),
+        gateway: gateway.map_or(0, |gateway| gateway.front.connections.max_connections),
         upstreams: gateway.map_or(0, |gateway| {
             (gateway.upstreams.iter().map(of_upstream)).fold(0, usize::saturating_add)
         }),
-        service: match config.service {
-            Some(_) => ListenConfig::default().most_connections,
-            None => 0,
-        },
-        admin: match config.admin {
-            Some(_) => ADMIN_CONNECTIONS,
-            None => 0,
-        },
+        service: (config.service.as_ref()).map_or(0, |service| service.connections.max_connections),
+        admin: (config.admin.as_ref()).map_or(0, |admin| admin.connections.max_connections),
     };
     let Some(limit) = descriptors::raise_limit() else {
         return configured;
@@ -330,11 +323,16 @@ fn connections_within_limit(config: &Config) -> Connections {
     fitted
 }
 
-fn admin_limits(max_connections: usize) -> ListenConfig {
+/// How the admin interface listens, if there is one.
+fn admin_listener(config: &Config, connections: Connections, admin: &Admin) -> ListenConfig {
+    let default = ListenConfig::default();
+    let limits = (config.admin.as_ref()).map(|config| config.connections.within(connections.admin));
     ListenConfig {
-        most_connections: max_connections,
+        most_connections: limits.map_or(default.most_connections, |limits| limits.max_connections),
+        most_per_address: limits.map_or(default.most_per_address, |limits| limits.per_address),
+        uncounted: admin.uncounted(),
         drain: Duration::from_secs(5),
-        ..ListenConfig::default()
+        ..default
     }
 }
 

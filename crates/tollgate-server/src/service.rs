@@ -91,7 +91,7 @@ type Service = axum::extract::State<Arc<Shared>>;
 /// Everything this service answers.
 pub fn router(door: Door, config: &config::Service, metrics: Metrics) -> Router {
     let shared = Arc::new(Shared {
-        auth: auth::Auth::new(&door),
+        auth: auth::Auth::new(&door, config),
         door,
         token: config.token.as_ref().map(Bearer::of),
         metrics,

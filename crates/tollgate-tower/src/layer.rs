@@ -38,7 +38,7 @@
 //! ## Waiting
 //! A leaky bucket lets requests in and spaces them out. Their wait is bounded by [`TollgateLayer::max_delay`], and by the time the caller
 //! has: a [`Deadline`] among the request's extensions, or `grpc-timeout`. One that cannot make it in time is rejected at once, and what it
-//! took is given back. If a caller goes away while it waits, which drops the future, its place is given back too.
+//! took is given back. So is one that finds too many waiting already ([`TollgateLayer::wait_limits`]). If a caller goes away while it waits, which drops the future, its place is given back too.
 //!
 //! Waiting needs a tokio runtime with its timer. Giving back to a store that is shared needs the runtime as well, as it happens in a
 //! task of its own; in memory it is done on the spot. While a request waits, the service behind stays reserved for it: put limits on
@@ -60,6 +60,7 @@ mod place;
 mod repeat;
 mod service;
 mod source;
+mod waiting;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -82,6 +83,7 @@ pub use peer::PeerAddr;
 pub use repeat::{Admitted, DeniedAgain, Repeat, Repeated, WantRepeat};
 pub use service::TollgateService;
 pub use source::PolicySource;
+pub use waiting::WaitLimits;
 
 use crate::answer::{Answers, Denial, Dialect, HeaderFamilies};
 use crate::identity::{Clients, Identity};
@@ -235,6 +237,14 @@ impl TollgateLayer {
     #[must_use]
     pub fn max_delay(mut self, max_delay: Duration) -> Self {
         self.gate.max_delay = max_delay;
+        self
+    }
+
+    /// Bounds how many requests wait in queues at a time. Not by default. What comes beyond that is rejected at once, as if its
+    /// turn were too late.
+    #[must_use]
+    pub fn wait_limits(mut self, limits: WaitLimits) -> Self {
+        self.gate.wait_limits = Some(limits);
         self
     }
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use super::connections::{ConnectionLimits, WaitingLimits};
 use super::gateway::{Front, front};
 use super::secret::Secret;
 use super::upstreams::{Upstream, upstreams};
@@ -16,6 +17,8 @@ pub(super) const GATEWAY: &[&str] = &[
     "tls",
     "max_connections",
     "connections_per_address",
+    "max_waiting",
+    "waiting_per_address",
     "head_timeout",
     "idle_timeout",
     "body_timeout",
@@ -32,9 +35,36 @@ pub(super) const GATEWAY: &[&str] = &[
     "access_log",
     "access_log_file",
 ];
-pub(super) const SERVICE: &[&str] = &["listen", "token", "rls"];
+pub(super) const SERVICE: &[&str] = &[
+    "listen",
+    "token",
+    "max_connections",
+    "connections_per_address",
+    "max_waiting",
+    "waiting_per_address",
+    "rls",
+];
 pub(super) const RLS: &[&str] = &["domains", "overrides", "deadline"];
-pub(super) const ADMIN: &[&str] = &["listen", "token"];
+pub(super) const ADMIN: &[&str] = &[
+    "listen",
+    "token",
+    "max_connections",
+    "connections_per_address",
+];
+
+const SERVICE_CONNECTIONS: ConnectionLimits = ConnectionLimits {
+    max_connections: 10_000,
+    per_address: 1_000,
+};
+const SERVICE_WAITING: WaitingLimits = WaitingLimits {
+    max_waiting: None,
+    per_address: 100,
+};
+/// Operators need few connections.
+const ADMIN_CONNECTIONS: ConnectionLimits = ConnectionLimits {
+    max_connections: 256,
+    per_address: 64,
+};
 
 /// The reverse proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +84,22 @@ pub struct Service {
     pub listen: SocketAddr,
     /// Who has it may say who is calling; `None` only where no other machine can connect.
     pub token: Option<Secret>,
+    /// How many connections there may be.
+    pub connections: ConnectionLimits,
+    /// How many requests of forward-auth may wait in queues.
+    pub waiting: WaitingLimits,
     /// What Envoys may say.
     pub rls: Rls,
+}
+
+impl Service {
+    /// The same with at most this many connections.
+    pub(crate) fn within(&self, max_connections: usize) -> Self {
+        Self {
+            connections: self.connections.within(max_connections),
+            ..self.clone()
+        }
+    }
 }
 
 /// How calls in Envoy's protocol are answered.
@@ -87,6 +131,8 @@ pub struct Admin {
     pub listen: SocketAddr,
     /// Who has it may do everything; `None` only where no other machine can connect.
     pub token: Option<Secret>,
+    /// How many connections there may be.
+    pub connections: ConnectionLimits,
 }
 
 pub(super) fn gateway(place: &Place<'_>, problems: &mut Problems) -> Option<Gateway> {
@@ -110,6 +156,8 @@ pub(super) fn service(place: &Place<'_>, problems: &mut Problems) -> Option<Serv
     let fields = Fields::of(place, SERVICE, problems)?;
     let listen = fields.or("listen", ([127, 0, 0, 1], 8081).into(), problems, listen);
     let token = fields.optional("token", problems, token);
+    let connections = ConnectionLimits::read(&fields, SERVICE_CONNECTIONS, problems);
+    let waiting = WaitingLimits::read(&fields, SERVICE_WAITING, problems);
     let rls = fields.or("rls", Rls::default(), problems, rls);
     if !fields.has("token") && !is_loopback(listen.ip()) {
         problems
@@ -119,7 +167,13 @@ pub(super) fn service(place: &Place<'_>, problems: &mut Problems) -> Option<Serv
             )
             .help("add token: \"${TOLLGATE_SERVICE_TOKEN}\", or listen on 127.0.0.1");
     }
-    Some(Service { listen, token, rls })
+    Some(Service {
+        listen,
+        token,
+        connections,
+        waiting,
+        rls,
+    })
 }
 
 fn rls(place: &Place<'_>, problems: &mut Problems) -> Option<Rls> {
@@ -151,6 +205,7 @@ pub(super) fn admin(place: &Place<'_>, problems: &mut Problems) -> Option<Admin>
     let fields = Fields::of(place, ADMIN, problems)?;
     let listen = fields.or("listen", ([127, 0, 0, 1], 8082).into(), problems, listen);
     let token = fields.optional("token", problems, token);
+    let connections = ConnectionLimits::read(&fields, ADMIN_CONNECTIONS, problems);
     if !fields.has("token") && !is_loopback(listen.ip()) {
         problems
             .error(
@@ -159,7 +214,11 @@ pub(super) fn admin(place: &Place<'_>, problems: &mut Problems) -> Option<Admin>
             )
             .help("add token: \"${TOLLGATE_ADMIN_TOKEN}\", or listen on 127.0.0.1");
     }
-    Some(Admin { listen, token })
+    Some(Admin {
+        listen,
+        token,
+        connections,
+    })
 }
 
 /// Shorter ones can be guessed.

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::connections::{ConnectionLimits, WaitingLimits};
 use crate::document::Problems;
 use crate::document::reading::{Fields, Place, choice, duration, number, shown, text};
 use crate::listen::tls::TlsFiles;
@@ -17,10 +18,10 @@ pub struct Front {
     pub workers: Option<NonZeroUsize>,
     /// The certificate, if TLS is spoken.
     pub tls: Option<TlsFiles>,
-    /// The most connections.
-    pub max_connections: usize,
-    /// The most connections of one address that is not a trusted proxy's; 0 for any number.
-    pub connections_per_address: usize,
+    /// How many connections there may be.
+    pub connections: ConnectionLimits,
+    /// How many requests may wait in queues.
+    pub waiting: WaitingLimits,
     /// How long a caller may take for TLS and the head of a request.
     pub head_timeout: Duration,
     /// How long a connection may be idle.
@@ -102,8 +103,14 @@ impl Default for Front {
         Self {
             workers: None,
             tls: None,
-            max_connections: 10_000,
-            connections_per_address: 1_000,
+            connections: ConnectionLimits {
+                max_connections: 10_000,
+                per_address: 1_000,
+            },
+            waiting: WaitingLimits {
+                max_waiting: None,
+                per_address: 1_000,
+            },
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
@@ -126,16 +133,10 @@ impl Default for Front {
 impl Front {
     /// The same with at most this many connections. The share that one address may have stays the same.
     pub(crate) fn within(&self, max_connections: usize) -> Self {
-        let mut front = self.clone();
-        if max_connections < self.max_connections {
-            let share =
-                self.connections_per_address * max_connections / self.max_connections.max(1);
-            front.max_connections = max_connections;
-            // 0 would be any number.
-            front.connections_per_address =
-                share.max(usize::from(self.connections_per_address > 0));
+        Self {
+            connections: self.connections.within(max_connections),
+            ..self.clone()
         }
-        front
     }
 }
 
@@ -147,13 +148,6 @@ pub(super) fn front(fields: &Fields<'_>, problems: &mut Problems) -> Front {
         said.map_or(default, |n| usize::try_from(n).unwrap_or(default))
     };
     let workers = NonZeroUsize::new(count("workers", 0, 1, 1_024));
-    let max_connections = count("max_connections", default.max_connections, 10, 10_000_000);
-    let connections_per_address = count(
-        "connections_per_address",
-        default.connections_per_address,
-        0,
-        10_000_000,
-    );
     let streams = usize::try_from(default.max_streams).unwrap_or(usize::MAX);
     let streams = count("max_streams", streams, 1, 10_000);
     let heads = u64::try_from(default.max_head).unwrap_or(u64::MAX);
@@ -177,8 +171,8 @@ pub(super) fn front(fields: &Fields<'_>, problems: &mut Problems) -> Front {
     Front {
         workers,
         tls: fields.optional("tls", problems, tls),
-        max_connections,
-        connections_per_address,
+        connections: ConnectionLimits::read(fields, default.connections, problems),
+        waiting: WaitingLimits::read(fields, default.waiting, problems),
         head_timeout: fields.or("head_timeout", default.head_timeout, problems, time()),
         idle_timeout: fields.or("idle_timeout", default.idle_timeout, problems, time()),
         body_timeout: fields.or("body_timeout", default.body_timeout, problems, time()),

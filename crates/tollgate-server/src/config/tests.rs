@@ -79,6 +79,7 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
     let health = upstream.health.as_ref().unwrap();
     let time = crate::document::reading::duration_text;
     let front = &gateway.front;
+    let (service, admin) = (config.service.unwrap(), config.admin.unwrap());
     let size = |bytes: usize| gateway::size_text(bytes.try_into().unwrap());
     for (field, default) in [
         ("gateway.listen", gateway.listen.to_string()),
@@ -118,10 +119,17 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
         ("gateway.upstreams[].set_aside", time(upstream.set_aside)),
         ("gateway.upstreams[].health.every", time(health.every)),
         ("gateway.upstreams[].health.timeout", time(health.timeout)),
-        ("gateway.max_connections", front.max_connections.to_string()),
+        (
+            "gateway.max_connections",
+            front.connections.max_connections.to_string(),
+        ),
         (
             "gateway.connections_per_address",
-            front.connections_per_address.to_string(),
+            front.connections.per_address.to_string(),
+        ),
+        (
+            "gateway.waiting_per_address",
+            front.waiting.per_address.to_string(),
         ),
         ("gateway.head_timeout", time(front.head_timeout)),
         ("gateway.idle_timeout", time(front.idle_timeout)),
@@ -132,8 +140,28 @@ fn the_defaults_in_the_documentation_are_the_real_ones() {
         ("gateway.max_streams", front.max_streams.to_string()),
         ("gateway.max_age", time(front.max_age)),
         ("gateway.drain", time(front.drain)),
-        ("service.listen", config.service.unwrap().listen.to_string()),
-        ("admin.listen", config.admin.unwrap().listen.to_string()),
+        ("service.listen", service.listen.to_string()),
+        (
+            "service.max_connections",
+            service.connections.max_connections.to_string(),
+        ),
+        (
+            "service.connections_per_address",
+            service.connections.per_address.to_string(),
+        ),
+        (
+            "service.waiting_per_address",
+            service.waiting.per_address.to_string(),
+        ),
+        ("admin.listen", admin.listen.to_string()),
+        (
+            "admin.max_connections",
+            admin.connections.max_connections.to_string(),
+        ),
+        (
+            "admin.connections_per_address",
+            admin.connections.per_address.to_string(),
+        ),
         ("store.deadline", time(redis.config.deadline)),
         ("store.connect_timeout", time(redis.config.connect_timeout)),
         (

@@ -18,7 +18,7 @@ use tower_service::Service;
 
 use super::body::RequestBody;
 use crate::listen::tls::Certificate;
-use crate::listen::{Arrivals, Crowd, ListenConfig, ListenMetrics, Place, Places, Served};
+use crate::listen::{Arrivals, Crowd, ListenConfig, Place, Places, Served};
 
 /// What stands behind the gateway: it answers every request.
 pub trait Behind<B>:
@@ -51,7 +51,6 @@ pub(super) struct Worker {
 pub(super) fn start<S, B>(
     nth: usize,
     config: Arc<ListenConfig>,
-    metrics: ListenMetrics,
     places: Arc<Places>,
     make: impl FnOnce() -> S + Send + 'static,
 ) -> io::Result<(Worker, JoinHandle<()>)>
@@ -66,7 +65,7 @@ where
         .name(format!("gateway-{nth}"))
         .spawn(move || {
             runtime.block_on(async move {
-                let crowd = Crowd::new(config, metrics);
+                let crowd = Crowd::new(config);
                 // Nobody listens only if the start failed elsewhere.
                 let _ = tell.send(Arc::clone(&crowd));
                 work(waiting, &crowd, &places, &make()).await;

@@ -39,10 +39,10 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    pub(crate) fn new(config: Arc<ListenConfig>, metrics: ListenMetrics) -> Arc<Self> {
+    pub(crate) fn new(config: Arc<ListenConfig>) -> Arc<Self> {
         let crowd = Arc::new(Self {
+            metrics: config.metrics.clone(),
             config,
-            metrics,
             common: Arc::default(),
             watches: Mutex::default(),
             tasks: TaskTracker::new(),

@@ -8,8 +8,10 @@ use prometheus_client::registry::Registry;
 type Labels = [(&'static str, &'static str); 1];
 
 /// The figures of one door. By default nobody reads them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ListenMetrics {
+    refused: Family<Labels, Counter>,
+    closed: Family<Labels, Counter>,
     pub(crate) open: Gauge,
     pub(crate) accepted: Counter,
     pub(crate) full: Counter,
@@ -25,15 +27,14 @@ pub struct ListenMetrics {
     pub(crate) drain: Counter,
 }
 
-impl ListenMetrics {
-    /// Figures that are read with the others of this registry.
-    pub fn new(registry: &mut Registry) -> Self {
+impl Default for ListenMetrics {
+    fn default() -> Self {
         let refused = Family::<Labels, Counter>::default();
         let closed = Family::<Labels, Counter>::default();
         let of = |family: &Family<Labels, Counter>, reason| {
             family.get_or_create(&[("reason", reason)]).clone()
         };
-        let metrics = Self {
+        Self {
             open: Gauge::default(),
             accepted: Counter::default(),
             full: of(&refused, "full"),
@@ -47,27 +48,41 @@ impl ListenMetrics {
             age: of(&closed, "age"),
             shed: of(&closed, "shed"),
             drain: of(&closed, "drain"),
-        };
+            refused,
+            closed,
+        }
+    }
+}
+
+impl ListenMetrics {
+    /// Figures that are read with the others of this registry.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        metrics.register(registry);
+        metrics
+    }
+
+    /// Has them read with the others of this registry.
+    pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "connections_open",
             "Connections that are open",
-            metrics.open.clone(),
+            self.open.clone(),
         );
         registry.register(
             "connections_accepted",
             "Connections that were accepted",
-            metrics.accepted.clone(),
+            self.accepted.clone(),
         );
         registry.register(
             "connections_refused",
             "Connections that were closed as soon as they were accepted, as there was no room: in all, or for their address",
-            refused,
+            self.refused.clone(),
         );
         registry.register(
             "connections_closed_early",
             "Connections that we closed: for what they said, or as they took too long, or to make room for others",
-            closed,
+            self.closed.clone(),
         );
-        metrics
     }
 }

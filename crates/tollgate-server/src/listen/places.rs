@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
+use super::ListenConfig;
 use super::metrics::ListenMetrics;
 
 /// When fewer than a thirty-second of the places are left, those that use theirs least are asked to go.
@@ -41,8 +42,17 @@ pub(crate) struct Place {
 }
 
 impl Places {
+    /// As many as a listener is configured for.
+    pub(crate) fn of(config: &ListenConfig) -> Arc<Self> {
+        Self::new(
+            config.most_connections,
+            config.most_per_address,
+            config.metrics.clone(),
+        )
+    }
+
     /// 0 for an address: as many as there are.
-    pub(crate) fn new(most: usize, most_per_address: usize, metrics: ListenMetrics) -> Arc<Self> {
+    fn new(most: usize, most_per_address: usize, metrics: ListenMetrics) -> Arc<Self> {
         Arc::new(Self {
             most,
             most_per_address,

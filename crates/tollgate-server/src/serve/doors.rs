@@ -14,7 +14,7 @@ use crate::config::{AccessLogFormat, Config};
 use crate::descriptors::Connections;
 use crate::door::Door;
 use crate::gateway::{Gateway, GatewayMetrics, LogFile};
-use crate::listen::{self, ListenConfig};
+use crate::listen::{self, ListenConfig, ListenMetrics, Uncounted};
 use crate::proxy::{Proxy, ProxyMetrics, ProxySettings};
 use crate::service;
 
@@ -91,11 +91,17 @@ impl Opening<'_> {
         else {
             return Ok(());
         };
+        let config = config.within(self.connections.service);
         let metrics = service::Metrics::new(self.registry);
-        let router = service::router(self.door.clone(), config, metrics);
+        let router = service::router(self.door.clone(), &config, metrics);
+        let door = self.door.clone();
+        let own = self.registry.sub_registry_with_prefix("tollgate");
         let listening = ListenConfig {
-            most_connections: self.connections.service,
+            most_connections: config.connections.max_connections,
+            most_per_address: config.connections.per_address,
+            uncounted: Uncounted::those(move |ip| door.policy().identity().trusts(ip)),
             most_streams: SERVICE_STREAMS,
+            metrics: ListenMetrics::new(own.sub_registry_with_prefix("service")),
             ..ListenConfig::default()
         };
         let serving = listen::serve(socket, listening, self.stop.clone(), router);

@@ -1,7 +1,8 @@
 //! Forward-auth: a gateway asks about each request before it forwards it, with the request's own headers.
 //!
 //! Answers are the layer's, with nobody behind it: so who is calling, what a denial says and how a queue is waited in are those
-//! of the gateway. A request in a queue waits here, and the gateway with it.
+//! of the gateway. A request in a queue waits here, and the gateway with it: so few may at a time that they never occupy
+//! all connections.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -18,7 +19,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::Empty;
 use tollgate_tower::answer::Dialect;
-use tollgate_tower::layer::{Decided, KeepDecision, PeerAddr, TollgateService};
+use tollgate_tower::layer::{Decided, KeepDecision, PeerAddr, TollgateService, WaitLimits};
 use tollgate_tower::policy::Head;
 use tower::{Layer as _, ServiceExt as _};
 
@@ -26,6 +27,7 @@ use super::check::read_uri;
 use super::metrics::{Endpoint, Outcome};
 use super::problem::Problem;
 use super::{Service, Shared};
+use crate::config;
 use crate::door::Door;
 use crate::traces::Parent;
 
@@ -41,9 +43,14 @@ pub(super) struct Auth {
 }
 
 impl Auth {
-    pub(super) fn new(door: &Door) -> Self {
+    pub(super) fn new(door: &Door, config: &config::Service) -> Self {
+        let max_waiting = config
+            .waiting
+            .max_waiting_with(config.connections.max_connections);
+        let wait_limits = WaitLimits::new(max_waiting, config.waiting.per_address);
+        let layer = door.layer().dialect(Dialect::Http);
         Self {
-            layered: door.layer().dialect(Dialect::Http).layer(Yes),
+            layered: layer.wait_limits(wait_limits).layer(Yes),
             warned: AtomicBool::new(false),
         }
     }

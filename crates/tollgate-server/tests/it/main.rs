@@ -49,6 +49,7 @@ mod gateway_two;
 mod gateway_wire;
 mod gateways;
 mod listen_plain;
+mod listeners;
 mod live;
 mod metrics;
 mod payments;

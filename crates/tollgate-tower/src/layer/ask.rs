@@ -106,6 +106,10 @@ impl Ask {
         Ok(self)
     }
 
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        self.ip
+    }
+
     pub(super) fn request(&self) -> Request<'_> {
         let mut request = Request::new();
         if let Some(client) = &self.client {

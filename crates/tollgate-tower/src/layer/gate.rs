@@ -1,7 +1,7 @@
 //! Everything a layer was told, and the decision itself. Knows no service and no response's body.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use super::peer::{NOWHERE, PeerAddr};
 use super::place::Place;
 use super::repeat::{Admitted, Repeat, WantRepeat};
 use super::source::PolicySource;
+use super::waiting::WaitLimits;
 use crate::answer::{Answers, Denial, Dialect};
 use crate::identity::Caller;
 use crate::policy::{Head, Policy, Refusal, Target};
@@ -39,6 +40,7 @@ pub(super) struct Gate {
     pub(super) cost: Option<CostBy>,
     pub(super) answers: Answers,
     pub(super) max_delay: Duration,
+    pub(super) wait_limits: Option<WaitLimits>,
     pub(super) charges_preflights: bool,
     pub(super) forwards_normal_paths: bool,
     pub(super) keeps_decisions: bool,
@@ -92,6 +94,7 @@ impl Gate {
             cost: None,
             answers: Answers::default(),
             max_delay: Duration::from_secs(30),
+            wait_limits: None,
             charges_preflights: false,
             forwards_normal_paths: false,
             keeps_decisions: false,
@@ -220,6 +223,12 @@ impl Gate {
         let patience = deadline::patience(&parts.extensions, &parts.headers);
         let patience = patience.map_or(self.max_delay, |told| told.min(self.max_delay));
         let delay = charged.decision.delay();
+        let entered = match &self.wait_limits {
+            Some(limits) if delay <= patience => Some(limits.enter(charged.who.address())),
+            _ => None,
+        };
+        let is_crowded = matches!(entered, Some(None));
+        let patience = if is_crowded { Duration::ZERO } else { patience };
         let late = Denial::of_impatient(&charged.decision, patience).map(|denial| {
             let denial = denial.asked_with(&parts.headers);
             let mut response = self.denied(&charged, &denial, self.dialect_of(&parts));
@@ -236,6 +245,7 @@ impl Gate {
             return Some(Admission::Stop(response));
         }
         tokio::time::sleep(delay).await;
+        drop(entered);
         let (mut parts, charged) = place.leave()?;
         let (decided, answers) = charged.go(&mut parts);
         Some(Admission::Go(parts, decided, answers))
@@ -328,6 +338,13 @@ fn normal_form(uri: &Uri, path: &str) -> Result<Option<PathAndQuery>, PathError>
 }
 
 impl Who {
+    fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Found(caller) => Some(caller.ip()),
+            Self::Told(ask) => ask.address(),
+        }
+    }
+
     pub(super) fn asks_for<'r>(&'r self, target: &'r Target<'_>, cost: Option<u64>) -> Request<'r> {
         let caller = match self {
             Self::Found(caller) => caller.request(),

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tollgate::{Limiter, ManualClock, RuleSet};
 use tollgate_tower::TollgateLayer;
 use tollgate_tower::identity::{Clients, Identity};
-use tollgate_tower::layer::Deadline;
+use tollgate_tower::layer::{Deadline, PeerAddr, WaitLimits};
 use tollgate_tower::policy::Policy;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
@@ -157,6 +157,43 @@ async fn a_caller_who_goes_away_leaves_its_place_to_another() {
     // Of all who were there, five went through, and never two at one time.
     let seen = seen.lock().unwrap();
     assert_eq!(*seen, [ms(0), ms(100), ms(200), ms(300), ms(400)]);
+}
+
+fn request_from(address: [u8; 4]) -> Request<Bodiless> {
+    let mut request = request();
+    let peer = PeerAddr((address, 40_000).into());
+    request.extensions_mut().insert(peer);
+    request
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_with_too_many_waiting_requests_leaves_room_for_others() {
+    let rules = [rule("queue", "10/s queue 50")];
+    let limiter = Arc::new(limiter(&hand(), rules));
+    let layer = TollgateLayer::new(Arc::clone(&limiter)).wait_limits(WaitLimits::new(6, 4));
+    let (service, seen) = behind(&layer);
+    let ask = |address| {
+        let service = service.clone();
+        tokio::spawn(async move { status(&service, request_from(address)).await })
+    };
+    // The first goes at once, four wait, and the others take nothing.
+    let greedy: Vec<_> = (0..20).map(|_| ask([192, 0, 2, 1])).collect();
+    tokio::task::yield_now().await;
+    let left = limiter.peek(&tollgate::Request::new()).await.remaining();
+    assert_eq!(left, Some(45));
+    let other: Vec<_> = (0..3).map(|_| ask([192, 0, 2, 2])).collect();
+    let mut statuses = Vec::new();
+    for call in greedy.into_iter().chain(other) {
+        statuses.push(call.await.unwrap());
+    }
+    let mut expected = vec![200; 5];
+    expected.extend([429; 15]);
+    // Six wait in all.
+    expected.extend([200, 200, 429]);
+    assert_eq!(statuses, expected);
+    assert_eq!(seen.lock().unwrap().len(), 7);
+    // Those who waited have left.
+    assert_eq!(status(&service, request_from([192, 0, 2, 1])).await, 200);
 }
 
 #[tokio::test(start_paused = true)]
