@@ -17,6 +17,9 @@ const PREFACE_BYTES: usize = 24;
 
 const FRAME_HEAD_BYTES: usize = 9;
 
+/// The padding of a frame, and its length.
+const MAX_PADDING_BYTES: usize = 256;
+
 /// The credit of a new connection, and the most it may save.
 const MAX_CREDIT: u64 = 1_000;
 
@@ -58,13 +61,17 @@ enum Worth {
     Costs,
 }
 
-fn worth(kind: u8, length: usize) -> Worth {
+fn worth(kind: u8, flags: u8, length: usize) -> Worth {
     const DATA: u8 = 0;
     const HEADERS: u8 = 1;
     const CONTINUATION: u8 = 9;
+    const PADDED: u8 = 0x8;
     match kind {
         HEADERS => Worth::Earns(CREDIT_PER_HEADERS),
-        DATA if length > 0 => Worth::Earns(1),
+        // One that is padded and short may be nothing but padding.
+        DATA if length > 0 && (flags & PADDED == 0 || length > MAX_PADDING_BYTES) => {
+            Worth::Earns(1)
+        }
         // h2 bounds these by the size of a head.
         CONTINUATION => Worth::Earns(0),
         _ => Worth::Costs,
@@ -89,8 +96,8 @@ impl Frames {
         }
     }
 
-    /// Calls `each` with the kind and the length of every frame whose head ends in these bytes.
-    fn read(&mut self, mut bytes: &[u8], mut each: impl FnMut(u8, usize)) {
+    /// Calls `each` with the kind, the flags and the length of every frame whose head ends in these bytes.
+    fn read(&mut self, mut bytes: &[u8], mut each: impl FnMut(u8, u8, usize)) {
         loop {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -106,10 +113,10 @@ impl Frames {
             self.head_read += part.len();
             bytes = rest;
             if self.head_read == FRAME_HEAD_BYTES {
-                let [a, b, c, kind, ..] = self.head;
+                let [a, b, c, kind, flags, ..] = self.head;
                 self.skip = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
                 self.head_read = 0;
-                each(kind, self.skip);
+                each(kind, flags, self.skip);
             }
         }
     }
@@ -171,11 +178,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for FrameBudget<T> {
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
         let read = buffer.filled().get(before..).unwrap_or_default();
         let mut is_within = true;
-        this.frames
-            .read(read, |kind, length| match worth(kind, length) {
+        this.frames.read(read, |kind, flags, length| {
+            match worth(kind, flags, length) {
                 Worth::Earns(count) => this.credit.earn(count),
                 Worth::Costs => is_within &= this.credit.spend(Instant::now),
-            });
+            }
+        });
         if !is_within {
             this.exceeded.inc();
             return Poll::Ready(Err(io::Error::other("too many HTTP/2 control frames")));
@@ -233,18 +241,33 @@ mod tests {
     #[test]
     fn frames_are_found_however_they_are_cut() {
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-        let frames = [(4, 0), (1, 300), (0, 70_000), (6, 8), (8, 4)];
-        for (kind, length) in frames {
+        let frames = [(4, 1, 0), (1, 4, 300), (0, 9, 70_000), (6, 0, 8), (8, 0, 4)];
+        for (kind, flags, length) in frames {
             let [_, a, b, c] = u32::try_from(length).unwrap().to_be_bytes();
-            bytes.extend([a, b, c, kind, 0, 0, 0, 0, 1]);
+            bytes.extend([a, b, c, kind, flags, 0, 0, 0, 1]);
             bytes.extend(std::iter::repeat_n(6, length));
         }
         for piece in [1, 2, 8, 9, 10, 33, 1_000, bytes.len()] {
             let (mut reader, mut found) = (Frames::new(), Vec::new());
             for part in bytes.chunks(piece) {
-                reader.read(part, |kind, length| found.push((kind, length)));
+                reader.read(part, |kind, flags, length| {
+                    found.push((kind, flags, length))
+                });
             }
             assert_eq!(found, frames, "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn data_that_may_be_nothing_but_padding_earns_nothing() {
+        for (flags, length, expected) in [
+            (0, 1, Worth::Earns(1)),
+            (0, 0, Worth::Costs),
+            (0x8, 1, Worth::Costs),
+            (0x9, 256, Worth::Costs),
+            (0x8, 257, Worth::Earns(1)),
+        ] {
+            assert_eq!(worth(0, flags, length), expected, "{flags} {length}");
         }
     }
 
