@@ -2,7 +2,7 @@
 //!
 //! A request walks through `head` (what is for this hop alone stays here, and what the server is `told`), `group` (which server), `forward` (over which connection,
 //! and what may be sent again), `link` (a connection of HTTP/1.1: `plain`, or else `by_hyper`) or hyper's HTTP/2, and its response through `body`. Beside them:
-//! `pool` (idle connections), `connect`, `health` and `checks` (how servers do), `tunnel` (WebSocket), `metrics`.
+//! `slots` (how many at a time, and whose), `pool` (idle connections), `connect`, `health` and `checks` (how servers do), `tunnel` (WebSocket), `metrics`.
 //!
 //! It knows no limits and no listener.
 
@@ -22,6 +22,7 @@ mod plain;
 mod pool;
 mod seen;
 mod server;
+mod slots;
 mod stream;
 pub(crate) mod tls;
 mod told;
@@ -38,7 +39,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
@@ -56,6 +57,7 @@ use group::Group;
 use head::Asker;
 use outgoing::Outgoing;
 use pool::Pool;
+use slots::Claim;
 use tunnel::Tunnels;
 use upload::Upload;
 
@@ -64,6 +66,9 @@ pub use body::{ProxyBody, ProxyBodyError};
 pub use metrics::ProxyMetrics;
 pub use tls::TlsError;
 
+/// Finds a client by the peer of its connection and the header fields of its request.
+pub type ClientOf = Arc<dyn Fn(IpAddr, &HeaderMap) -> Option<IpAddr> + Send + Sync>;
+
 /// What a proxy has to know of the door it stands behind.
 #[derive(Clone)]
 pub struct ProxySettings {
@@ -71,6 +76,9 @@ pub struct ProxySettings {
     pub is_tls: bool,
     /// Whether a peer is a proxy whose word counts: what it says of the caller's scheme and host is passed on.
     pub trusts: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    /// Whose request it is, by the peer and the header fields, where slots at a server are shared between clients; `None` for those that
+    /// are not told apart.
+    pub client: ClientOf,
     /// Whether to say how long servers took, for a log: [`UpstreamTime`] among the extensions of responses.
     pub tells_time: bool,
     /// Whether a response may carry what its server said as [lines](ReadLines) among its extensions: for a door that writes heads itself. Not in HTTP/2.
@@ -83,6 +91,7 @@ impl Default for ProxySettings {
         Self {
             is_tls: false,
             trusts: Arc::new(|_| false),
+            client: Arc::new(|peer, _| Some(peer)),
             tells_time: false,
             fields_as_lines: false,
         }
@@ -262,14 +271,23 @@ impl Worker {
         request.set_takes_lines(is_one && self.shared.settings.fields_as_lines);
         let extensions = request.extensions_mut();
         let peer = extensions.get().map(|PeerAddr(peer)| peer.ip());
+        // Only then is it worth finding out.
+        let is_contended = route.group.is_contended();
+        let mut claim = Claim {
+            client: peer
+                .filter(|_| is_contended)
+                .and_then(|peer| (self.shared.settings.client)(peer, request.request().headers())),
+            is_long_lived: is_contended && head::accepts_event_stream(request.request().headers()),
+        };
         let (dialect, is_websocket) = request.forward(&self.asker(peer, &route.group));
         let front = match is_websocket {
             true => request.extensions_mut().remove::<OnUpgrade>(),
             false => None,
         };
+        claim.is_long_lived |= is_websocket;
         request.extensions_mut().clear();
         let progress = request.request().body().progress();
-        let answer = forward::forward(route, request, now).await;
+        let answer = forward::forward(route, request, claim, now).await;
         let at = Instant::now();
         let took = at - now;
         let is_sending = progress.is_some_and(|progress| !progress.has_ended());
@@ -277,7 +295,7 @@ impl Worker {
             Ok(answer) if answer.response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 self.upgraded(answer, front, &route.group)
             }
-            Ok(answer) => Ok(route.answered(answer, is_sending, at)),
+            Ok(answer) => route.answered(answer, is_sending, at),
             Err(failure) => Err(failure),
         };
         let metrics = &route.group.metrics;
@@ -331,7 +349,7 @@ impl Worker {
         };
         group.succeeded(&answer.pool.server);
         let patience = group.upstream.tunnel_timeout;
-        let tunnel = (self.shared.tunnels).start(front, *link, answer.place, patience);
+        let tunnel = (self.shared.tunnels).start(front, *link, answer.slot, patience);
         response.extensions_mut().insert(tunnel);
         head::remove_hop_by_hop(response.headers_mut());
         head::add_upgrade(response.headers_mut());
@@ -342,12 +360,20 @@ impl Worker {
 
 impl Route {
     /// What a server answered just now, for the caller.
-    fn answered(&self, answer: Answer<'_>, is_sending: bool, now: Instant) -> Response<ProxyBody> {
+    fn answered(
+        &self,
+        mut answer: Answer<'_>,
+        is_sending: bool,
+        now: Instant,
+    ) -> Result<Response<ProxyBody>, Failure> {
         let group = &self.group;
         let status = answer.response.status();
         match status.as_u16() {
             502..=504 => group.failed(&answer.pool.server, "status", status.as_str()),
             _ => group.succeeded(&answer.pool.server),
+        }
+        if head::is_event_stream(answer.response.headers()) && !answer.slot.become_long_lived() {
+            return Err(Failure::Busy);
         }
         let link = match (answer.link, is_sending) {
             // The caller still sends, and the server answers already: both go on, whether or not the other side waits.
@@ -360,7 +386,7 @@ impl Route {
         let source = Source {
             link,
             pool: answer.pool,
-            place: answer.place,
+            slot: answer.slot,
             idle_timeout: group.upstream.idle_timeout,
             cut: &group.metrics.cut,
         };
@@ -368,7 +394,7 @@ impl Route {
         head::remove_hop_by_hop(&mut parts.headers);
         parts.version = Version::HTTP_11;
         let body = ProxyBody::of(received, source, now);
-        Response::from_parts(parts, body)
+        Ok(Response::from_parts(parts, body))
     }
 }
 

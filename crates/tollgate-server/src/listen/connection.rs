@@ -32,6 +32,9 @@ const MOST_RESET_STREAMS: usize = 50;
 /// So many streams may be broken off for what the caller does wrong on them.
 const MOST_BAD_STREAMS: usize = 256;
 
+/// So many bytes of a response wait in a stream of HTTP/2 at most while the client takes its time.
+const STREAM_BUFFER: usize = 64 * 1_024;
+
 /// How often a caller of HTTP/2 is asked whether it is still there, and how long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -115,6 +118,7 @@ async fn speak<T, S, B>(
                 .max_concurrent_streams(config.most_streams)
                 .max_pending_accept_reset_streams(MOST_RESET_STREAMS)
                 .max_local_error_reset_streams(MOST_BAD_STREAMS)
+                .max_send_buf_size(STREAM_BUFFER)
                 .keep_alive_interval(PING_EVERY)
                 .keep_alive_timeout(PING_TIMEOUT)
                 .serve_connection(

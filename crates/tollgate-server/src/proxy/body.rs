@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::link::{Link, Received};
 use super::pool::Pool;
-use super::server::Place;
+use super::slots::Slot;
 use crate::patience::Patience;
 
 /// The body of a response that came through a [`Proxy`](super::Proxy), or was made by it.
@@ -39,7 +39,7 @@ struct Streaming {
     idle_timeout: Option<Duration>,
     is_waiting: bool,
     cut: Counter,
-    place: Option<Place>,
+    slot: Option<Slot>,
 }
 
 /// Why a body ended before it was complete.
@@ -75,7 +75,7 @@ pub(super) struct Source<'a> {
     pub(super) link: Option<Box<Link>>,
     /// Where it belongs.
     pub(super) pool: &'a Arc<Pool>,
-    pub(super) place: Place,
+    pub(super) slot: Slot,
     pub(super) idle_timeout: Option<Duration>,
     pub(super) cut: &'a Counter,
 }
@@ -122,7 +122,7 @@ impl ProxyBody {
             idle_timeout: source.idle_timeout,
             is_waiting: false,
             cut: source.cut.clone(),
-            place: Some(source.place),
+            slot: Some(source.slot),
         })))
     }
 }
@@ -244,14 +244,14 @@ impl Streaming {
         if let Some((link, pool)) = self.link.take() {
             pool.put(link, Instant::now());
         }
-        self.place = None;
+        self.slot = None;
     }
 
     fn fail(&mut self, error: ProxyBodyError) -> ProxyBodyError {
         self.cut.inc();
         // Closes the connection.
         self.link = None;
-        self.place = None;
+        self.slot = None;
         error
     }
 }

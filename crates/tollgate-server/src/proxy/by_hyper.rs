@@ -24,6 +24,9 @@ use crate::patience::Patience;
 
 type Connection = http1::Connection<TokioIo<Stream>, Upload>;
 
+/// So many bytes of a response are read ahead at most while the client takes its time. The head has to fit as well.
+const RESPONSE_BUFFER: usize = 64 * 1_024;
+
 pub(super) struct ByHyper {
     sender: SendRequest<Upload>,
     connection: Connection,
@@ -35,6 +38,7 @@ impl ByHyper {
     pub(super) async fn over(stream: Stream) -> hyper::Result<Self> {
         let heard = stream.heard();
         let (sender, connection) = http1::Builder::new()
+            .max_buf_size(RESPONSE_BUFFER)
             .handshake(TokioIo::new(stream))
             .await?;
         Ok(Self {

@@ -21,6 +21,12 @@ use crate::patience::timeout;
 /// How often a server that is silent over HTTP/2 is asked whether it is there.
 const PING: Duration = Duration::from_secs(20);
 
+/// So many bytes of a response over HTTP/2 are read ahead at most while the client takes its time.
+const STREAM_WINDOW: u32 = 256 * 1_024;
+
+/// The largest window of HTTP/2.
+const MAX_WINDOW: u32 = (1 << 31) - 1;
+
 pub(super) enum Connected {
     One(Box<Link>),
     Two(http2::SendRequest<Upload>),
@@ -63,8 +69,10 @@ impl fmt::Display for Unconnected {
 /// Connects. How long that may take is the caller's to say.
 pub(super) async fn connect(server: &Server, open: &Gauge) -> Result<Connected, Unconnected> {
     let stream = dial(server).await.map_err(Unconnected::Tcp)?;
+    let max_streams = server.upstream.max_connections;
     let Some((config, name)) = &server.tls else {
-        return begin(Stream::plain(stream, open.clone()), server.wants_http2()).await;
+        let stream = Stream::plain(stream, open.clone());
+        return begin(stream, server.wants_http2(), max_streams).await;
     };
     let connector = TlsConnector::from(std::sync::Arc::clone(config));
     let stream = connector
@@ -72,15 +80,30 @@ pub(super) async fn connect(server: &Server, open: &Gauge) -> Result<Connected, 
         .await
         .map_err(Unconnected::Tls)?;
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    begin(Stream::tls(stream, open.clone()), is_http2).await
+    let stream = Stream::tls(stream, open.clone());
+    begin(stream, is_http2, max_streams).await
 }
 
-async fn begin(stream: Stream, is_http2: bool) -> Result<Connected, Unconnected> {
+/// A window for a connection with so many streams, so that slow ones never use up what the others need.
+fn connection_window(max_streams: usize) -> u32 {
+    let max_streams = u32::try_from(max_streams).unwrap_or(u32::MAX);
+    STREAM_WINDOW
+        .saturating_mul(max_streams.saturating_add(1))
+        .min(MAX_WINDOW)
+}
+
+async fn begin(
+    stream: Stream,
+    is_http2: bool,
+    max_streams: usize,
+) -> Result<Connected, Unconnected> {
     if !is_http2 {
         return Ok(Connected::One(Box::new(Link::over(stream))));
     }
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(connection_window(max_streams))
         .keep_alive_interval(PING)
         .handshake(TokioIo::new(stream))
         .await

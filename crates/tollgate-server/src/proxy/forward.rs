@@ -29,7 +29,8 @@ use super::head;
 use super::link::{Link, Lost, Received, Silence, poll_patience};
 use super::outgoing::Outgoing;
 use super::pool::Pool;
-use super::server::{Place, Server};
+use super::server::Server;
+use super::slots::{Claim, Slot};
 use super::upload::Upload;
 use crate::config::HostField;
 use crate::patience::Patience;
@@ -40,13 +41,14 @@ pub(super) struct Answer<'a> {
     /// The connection, if it is ours alone.
     pub(super) link: Option<Box<Link>>,
     pub(super) pool: &'a Arc<Pool>,
-    pub(super) place: Place,
+    pub(super) slot: Slot,
 }
 
 /// Asks one server after the other, as far as that is allowed.
 pub(super) async fn forward(
     route: &Route,
     mut request: Box<Outgoing>,
+    claim: Claim,
     mut now: Instant,
 ) -> Result<Answer<'_>, Failure> {
     let group = &*route.group;
@@ -57,13 +59,13 @@ pub(super) async fn forward(
         let pool = route.pools.get(nth).ok_or(Failure::NoneHealthy)?;
         let server = &pool.server;
         tried |= 1 << nth;
-        let place = match server.enter_now() {
-            Some(place) => place,
+        let slot = match server.slots.take_now(claim) {
+            Some(slot) => slot,
             None => {
-                let entering = Box::pin(server.enter(group.upstream.connect_timeout));
-                let place = entering.await.ok_or(Failure::Busy)?;
+                let taking = Box::pin(server.slots.take(claim, group.upstream.connect_timeout));
+                let slot = taking.await.ok_or(Failure::Busy)?;
                 now = Instant::now();
-                place
+                slot
             }
         };
         if sees_itself {
@@ -75,7 +77,7 @@ pub(super) async fn forward(
                     response,
                     link,
                     pool,
-                    place,
+                    slot,
                 });
             }
             Err(lost) => lost,

@@ -44,6 +44,11 @@ impl Group {
         Ok(group)
     }
 
+    /// Whether a server shares its slots out by client now.
+    pub(super) fn is_contended(&self) -> bool {
+        self.servers.iter().any(|server| server.slots.are_scarce())
+    }
+
     /// The place in the list of the server to ask, but for those that were tried already.
     pub(super) fn choose(&self, tried: u64) -> Option<usize> {
         if tried == 0 && self.unwell.load(Ordering::Relaxed) == 0 {
@@ -78,7 +83,7 @@ impl Group {
             1 => Some(at(0)),
             _ => {
                 let (one, other) = self.two_of(count);
-                let busy = |nth: usize| self.servers.get(nth).map(|server| server.under_way());
+                let busy = |nth: usize| self.servers.get(nth).map(|server| server.slots.in_use());
                 let (one, other) = (at(one), at(other));
                 Some(if busy(other) < busy(one) { other } else { one })
             }

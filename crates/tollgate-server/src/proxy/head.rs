@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, FORWARDED, HOST,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
@@ -149,6 +149,22 @@ fn asks_for_websocket<B>(request: &Request<B>) -> bool {
         && *request.method() == Method::GET
         && upgrade.as_bytes().eq_ignore_ascii_case(b"websocket")
         && tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
+}
+
+/// Whether a client asks for an event stream, as browsers' `EventSource` does.
+pub(super) fn accepts_event_stream(headers: &HeaderMap) -> bool {
+    tokens(headers, &ACCEPT).any(is_type_of_event_stream)
+}
+
+/// Whether a response is an event stream.
+pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE);
+    value.is_some_and(|value| value.to_str().is_ok_and(is_type_of_event_stream))
+}
+
+fn is_type_of_event_stream(value: &str) -> bool {
+    let media_type = value.split(';').next().unwrap_or_default().trim();
+    media_type.eq_ignore_ascii_case("text/event-stream")
 }
 
 fn te_has_trailers(headers: &HeaderMap) -> bool {

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::link::Link;
-use super::server::Place;
+use super::slots::Slot;
 use crate::gateway::{Tunnel, TunnelEnd};
 use traffic::{Traffic, WithTraffic};
 
@@ -39,19 +39,19 @@ impl Tunnels {
         }
     }
 
-    /// Opens one as soon as both sides are ready for it. It has a place at the server until it ends, which is when nothing was said for `patience`, if not before.
+    /// Opens one as soon as both sides are ready for it. It occupies a slot of the server until it ends, which is when nothing was said for `patience`, if not before.
     pub(super) fn start(
         &self,
         front: OnUpgrade,
         back: Link,
-        place: Place,
+        slot: Slot,
         patience: Option<Duration>,
     ) -> Tunnel {
         let tunnel = Tunnel::default();
         let (cut, open, idle) = (self.cut.clone(), Open::new(&self.open), self.idle.clone());
         let mut last_word = LastWord::of(&tunnel);
         self.tasks.spawn(async move {
-            let _held = (place, open);
+            let _held = (slot, open);
             let copied = copy(front, back, Arc::clone(&last_word.traffic));
             last_word.end = tokio::select! {
                 copied = copied => match copied {

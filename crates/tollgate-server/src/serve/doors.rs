@@ -54,9 +54,16 @@ impl Opening<'_> {
             return Ok(None);
         };
         let door = self.door.clone();
+        let trusting = self.door.clone();
         let settings = ProxySettings {
             is_tls: config.front.tls.is_some(),
-            trusts: Arc::new(move |peer| door.policy().identity().trusts(peer)),
+            trusts: Arc::new(move |peer| trusting.policy().identity().trusts(peer)),
+            client: Arc::new(move |peer, headers| {
+                let policy = door.policy();
+                let address = policy.identity().address(peer, headers);
+                // A proxy that does not say for whom it asks stands for many.
+                (!policy.identity().trusts(address)).then_some(address)
+            }),
             tells_time: config.front.access_log != AccessLogFormat::Off,
             fields_as_lines: true,
         };

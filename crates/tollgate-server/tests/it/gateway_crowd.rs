@@ -251,6 +251,65 @@ rules: [{{ id: everyone, per: [], limit: \"1000000/s\" }}]
     assert!(each < MOST_BYTES, "{each} bytes for each connection");
 }
 
+/// A server whose responses never end. It says so once when one is not read any more.
+fn endless(is_stuck: std::sync::mpsc::Sender<()>) -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, is_stuck) = (stream.unwrap(), is_stuck.clone());
+            std::thread::spawn(move || {
+                let _ = stream.read(&mut [0; 4_096]);
+                let head = b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000000\r\n\r\n";
+                stream.write_all(head).unwrap();
+                stream
+                    .set_write_timeout(Some(Duration::from_secs(1)))
+                    .unwrap();
+                while stream.write(&[7; 65_536]).is_ok() {}
+                let _ = is_stuck.send(());
+                // It stays open until the other side has gone.
+                let _ = stream.read(&mut [0]);
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_response_that_nobody_reads_takes_little_memory() {
+    const READERS: usize = 100;
+    /// It is about 150,000. With the buffers that hyper has by default, it was 620,000.
+    const MOST_BYTES: usize = 300_000;
+    let (tell, stuck) = std::sync::mpsc::channel();
+    let upstream = endless(tell);
+    let serving = Serving::by(&format!(
+        "
+gateway:
+  listen: 127.0.0.1:0
+  workers: 1
+  upstreams: [{{ to: \"http://{upstream}\" }}]
+rules: [{{ id: everyone, per: [], limit: \"1000000/s\" }}]
+"
+    ));
+    let gateway = serving.address("gateway");
+    let before = resident(serving.pid());
+    let readers: Vec<TcpStream> = (0..READERS)
+        .map(|_| {
+            let mut reader = TcpStream::connect(gateway).unwrap();
+            let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+            reader.write_all(request).unwrap();
+            reader.read_exact(&mut [0; 1_024]).unwrap();
+            reader
+        })
+        .collect();
+    for _ in 0..READERS {
+        stuck.recv_timeout(PATIENCE).unwrap();
+    }
+    let each = resident(serving.pid()).saturating_sub(before) / READERS;
+    drop(readers);
+    assert!(each < MOST_BYTES, "{each} bytes for each response");
+}
+
 #[test]
 fn ten_thousand_slow_callers_are_reaped_and_good_ones_wait_no_longer_for_it() {
     let upstream = Upstream::start();

@@ -62,6 +62,7 @@ mod proxy_interim;
 mod proxy_plain;
 mod proxy_protocols;
 mod proxy_setting;
+mod proxy_shares;
 mod refusals;
 mod serve;
 mod served;
