@@ -19,7 +19,7 @@ mod token_bucket;
 pub(crate) use fixed_window::{FixedWindow, Window};
 pub(crate) use leaky_bucket::LeakyBucket;
 pub(crate) use level::Level;
-pub(crate) use sliding_counter::{Counter, SlidingCounter};
+pub(crate) use sliding_counter::{Counter, MAX_COUNT, SlidingCounter};
 pub(crate) use sliding_log::{Log, SlidingLog};
 pub(crate) use token_bucket::TokenBucket;
 

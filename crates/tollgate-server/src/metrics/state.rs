@@ -168,7 +168,9 @@ impl State {
             memory.slots as u64,
         )?;
         let about = "How often a key had to share a bucket, as there was no room";
-        page.counter("memory_shared_keys", about, memory.shared)
+        page.counter("memory_shared_keys", about, memory.shared)?;
+        let about = "Keys that used at most half of their limit and were forgotten for new ones";
+        page.counter("memory_evicted_keys", about, memory.evicted)
     }
 
     fn store(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -41,7 +41,7 @@ pub(super) async fn run(door: Door, health: Arc<Health>) {
         if nth % MEMORY_EVERY == 0
             && let Some(memory) = door.limiter().stats()
         {
-            watch.memory(memory.shared, now);
+            watch.memory(memory.shared, memory.evicted, now);
         }
     }
 }
@@ -65,6 +65,7 @@ struct Watch {
     database_fails: bool,
     from_cache: Reminder,
     shared_keys: u64,
+    evicted_keys: u64,
     memory: Reminder,
 }
 
@@ -208,13 +209,15 @@ impl Watch {
         }
     }
 
-    fn memory(&mut self, shared: u64, now: Instant) {
-        let more = shared.saturating_sub(self.shared_keys);
-        if more > 0 && self.memory.is_due(now) {
-            self.shared_keys = shared;
+    fn memory(&mut self, shared: u64, evicted: u64, now: Instant) {
+        let more_shared = shared.saturating_sub(self.shared_keys);
+        let more_evicted = evicted.saturating_sub(self.evicted_keys);
+        if more_shared + more_evicted > 0 && self.memory.is_due(now) {
+            (self.shared_keys, self.evicted_keys) = (shared, evicted);
             tracing::warn!(
-                checks = more,
-                "memory is full: new keys share buckets, and may be denied early; see store.max_keys"
+                evicted = more_evicted,
+                shared = more_shared,
+                "memory is full: new keys evict lightly used ones, or share buckets and may be denied early; raise store.max_keys"
             );
         }
     }

@@ -133,8 +133,11 @@ impl Arithmetic for SlidingCounter {
     }
 }
 
+/// No limit is higher, so whatever is beyond it counts as full.
+pub(crate) const MAX_COUNT: u32 = 4_000_000_000;
+
 fn to_count(n: u64) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
+    u32::try_from(n).map_or(MAX_COUNT, |n| n.min(MAX_COUNT))
 }
 
 fn at_most_count(n: u128) -> u64 {

@@ -35,9 +35,10 @@ use table::Table;
 /// How a [`MemoryStore`] is set up.
 #[derive(Clone, Debug)]
 pub struct MemoryConfig {
-    /// The most keys to keep; 1,000,000 by default, which take 30 to 60 MB once they are there. When there are more
-    /// keys and a short search finds none that says nothing any more, new ones share up to 256 buckets per rule and
-    /// magnitude of limits, and [`MemoryStats::shared`] counts it; no bucket in use is ever forgotten.
+    /// Maximum number of keys; 1,000,000 by default, which take 30 to 60 MB once they are there. Beyond that, new keys take the
+    /// place of expired ones, then of those that have used at most half of their limit, the ones first that would expire first
+    /// ([`MemoryStats::evicted`]). If a short search finds none of these either, new keys share up to 256 buckets per rule and
+    /// magnitude of limits ([`MemoryStats::shared`]). A bucket that is more than half used is never forgotten.
     pub max_keys: usize,
     /// The most entries in all sliding logs together, 16 bytes each; 4,000,000 by default. Beyond it a log that has an
     /// entry gets no more: the newest takes up what is admitted. It then denies longer, by a window at most, and never
@@ -71,6 +72,8 @@ pub struct MemoryStats {
     pub slots: usize,
     /// How many times a key had to share a bucket because the store was full.
     pub shared: u64,
+    /// How many keys were evicted for new ones because the store was full.
+    pub evicted: u64,
 }
 
 /// Keeps usage in this process.
@@ -108,7 +111,7 @@ impl MemoryStore {
     #[must_use]
     pub fn with(config: MemoryConfig) -> Self {
         Self {
-            own: Table::new(config.max_keys),
+            own: Table::new(config.max_keys).evicting(),
             common: Table::new(MOST_EVERYBODYS + MOST_SHARED),
             max_keys: config.max_keys,
             stripes: (config.max_keys as u64 / 64)
@@ -132,6 +135,7 @@ impl MemoryStore {
             log_entries: self.logs.entries(),
             slots: own.slots() + common.slots(),
             shared: self.shared.load(Ordering::Relaxed),
+            evicted: own.evicted(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Floods of keys: memory stays within its bound, and nobody's bucket is reset.
+//! Floods of keys: memory stays within its bound, newcomers are served, and no bucket that is more than half used is forgotten.
 
 use tollgate::store::MemoryConfig;
 use tollgate::{Clock, Limiter, ManualClock};
@@ -16,16 +16,69 @@ fn small(clock: &ManualClock, max_keys: usize) -> Limiter {
 #[test]
 fn a_flood_of_new_keys_stays_within_the_bound() {
     let clock = clock();
+    // One request uses half of the first limit, and all of the second.
+    for (text, evicts) in [("1/min burst 2", true), ("1/min burst 1", false)] {
+        let limiter = small(&clock, 1_000);
+        let limit = limit(text);
+        for i in 0..100_000_u32 {
+            run(limiter.check(i.to_be_bytes(), &limit, 1));
+        }
+        let stats = limiter.stats().unwrap();
+        // A few shared buckets may come on top.
+        assert!(stats.keys <= 1_000 + 17, "{stats:?}");
+        // 60 bytes a key, and some chunks of 64 slots.
+        let bound = 60 * 1_000 + 10 * 64 * 24;
+        assert!(stats.slots * 24 <= bound, "{stats:?}");
+        assert_eq!(stats.evicted > 0, evicts, "{stats:?}");
+        assert_eq!(stats.shared > 50_000, !evicts, "{stats:?}");
+    }
+}
+
+/// With each algorithm: a flood of keys that are used once, and newcomers in between who want no more than they may.
+#[test]
+fn newcomers_are_served_in_a_flood_of_new_keys() {
+    for text in [
+        "5/h",
+        "5/h queue 5",
+        "5 per 1h fixed_window",
+        "5 per 1h sliding_log",
+        "5 per 1h sliding_counter",
+    ] {
+        let clock = clock();
+        let limiter = small(&clock, 1_000);
+        let limit = limit(text);
+        let (mut served, mut beyond) = (0, 0);
+        for i in 0..100_000_u32 {
+            run(limiter.check(i.to_be_bytes(), &limit, 1));
+            if i.is_multiple_of(500) {
+                let newcomer = format!("newcomer-{i}");
+                let all = (0..5).all(|_| run(limiter.check(&newcomer, &limit, 1)).allowed());
+                served += u32::from(all);
+                beyond += u32::from(run(limiter.check(&newcomer, &limit, 1)).allowed());
+            }
+        }
+        assert_eq!((served, beyond), (200, 0), "{text}");
+        assert_eq!(limiter.stats().unwrap().shared, 0, "{text}");
+    }
+}
+
+#[test]
+fn a_flood_evicts_its_own_keys_first() {
+    let clock = clock();
     let limiter = small(&clock, 1_000);
-    let limit = limit("1/min burst 2");
-    for i in 0..100_000_u32 {
+    let limit = limit("5/h");
+    let clients: Vec<String> = (0..100).map(|i| format!("client-{i}")).collect();
+    for client in &clients {
+        run(limiter.check(client, &limit, 2));
+    }
+    for i in 0..20_000_u32 {
         run(limiter.check(i.to_be_bytes(), &limit, 1));
     }
-    let stats = limiter.stats().unwrap();
-    // A few shared buckets may come on top.
-    assert!(stats.keys <= 1_000 + 17, "{stats:?}");
-    assert!(stats.slots * 24 <= 64 * 1_100, "{stats:?}");
-    assert!(stats.shared > 0);
+    let kept = (clients.iter())
+        .filter(|client| run(limiter.check(client, &limit, 0)).remaining() == Some(3))
+        .count();
+    // A chunk that holds few keys of the flood evicts a client now and then.
+    assert!(kept >= 70, "{kept}");
 }
 
 #[test]
@@ -42,21 +95,65 @@ fn every_key_up_to_the_bound_has_its_own_bucket() {
     assert_eq!(limiter.stats().unwrap().shared, 1);
 }
 
+/// More than half of its limit is used, by each algorithm.
 #[test]
-fn a_flood_does_not_reset_a_bucket_in_use() {
-    let clock = clock();
-    let limiter = small(&clock, 500);
-    let limit = limit("1/min burst 3");
-    for _ in 0..3 {
-        assert!(run(limiter.check("victim", &limit, 1)).allowed());
-    }
-    for i in 0..50_000_u32 {
-        run(limiter.check(i.to_be_bytes(), &limit, 1));
-        if i.is_multiple_of(1_000) {
-            let decision = run(limiter.check("victim", &limit, 1));
-            assert!(!decision.allowed() && !decision.tiers()[0].is_shared());
+fn a_flood_does_not_reset_a_heavily_used_bucket() {
+    for text in [
+        "1/h burst 3",
+        "1/h queue 3",
+        "3 per 1d fixed_window",
+        "3 per 1d sliding_log",
+        "3 per 1d sliding_counter",
+    ] {
+        let clock = clock();
+        let limiter = small(&clock, 500);
+        let limit = limit(text);
+        for _ in 0..2 {
+            assert!(run(limiter.check("victim", &limit, 1)).allowed());
         }
+        for i in 0..50_000_u32 {
+            run(limiter.check(i.to_be_bytes(), &limit, 1));
+            if i.is_multiple_of(1_000) {
+                let left = run(limiter.check("victim", &limit, 0));
+                assert_eq!(left.remaining(), Some(1), "{text}");
+                assert!(!left.tiers()[0].is_shared());
+            }
+        }
+        assert!(limiter.stats().unwrap().evicted > 10_000, "{text}");
     }
+}
+
+/// Somebody uses half of a limit, has its key evicted by a flood of keys that are used as much, and begins anew.
+#[test]
+fn a_key_that_is_evicted_again_and_again_stays_within_the_stated_bound() {
+    const MAX_KEYS: u32 = 1_000;
+    let clock = clock();
+    let limiter = small(&clock, MAX_KEYS as usize);
+    let limit = limit("10/h burst 10");
+    let mut log = Vec::new();
+    let mut now_us = NOON_US;
+    for i in 0..100_000_u32 {
+        // Later than the victim's, so they would expire later.
+        run(limiter.check(i.to_be_bytes(), &limit, 5));
+        if run(limiter.check("victim", &limit, 0)).remaining() > Some(5) {
+            let fits = (0..5).take_while(|_| run(limiter.check("victim", &limit, 1)).allowed());
+            log.push((now_us, fits.count() as u64));
+        }
+        now_us += 100;
+        clock.set(us(now_us));
+    }
+    // While a hundred times as many new keys came as there may be.
+    let evictions = 3 + 32 * 100_000 / u64::from(MAX_KEYS);
+    let bound = |evictions: u64| tollgate_referee::Bound::Bucket {
+        burst: 10 + evictions * 5,
+        count: 10,
+        period_us: 3_600_000_000,
+    };
+    let log = tollgate_referee::Log::new(log);
+    let excess = log.excess(bound(0));
+    assert!(excess.tokens > 100, "it was not put to the test: {excess}");
+    let excess = log.excess(bound(evictions));
+    assert_eq!(excess.tokens, 0, "{excess}");
 }
 
 #[test]
@@ -65,7 +162,8 @@ fn keys_that_share_are_limited_together() {
     let limiter = small(&clock, 64);
     let limit = limit("1/min burst 2");
     for i in 0..64_u32 {
-        run(limiter.check(i.to_be_bytes(), &limit, 1));
+        // More than half of the limit, so none of them is evicted.
+        run(limiter.check(i.to_be_bytes(), &limit, 2));
     }
     let admitted = (0..1_000_u32)
         .filter(|i| run(limiter.check(format!("new-{i}"), &limit, 1)).allowed())

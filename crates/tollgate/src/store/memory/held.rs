@@ -120,7 +120,8 @@ impl<'a> Held<'a> {
         }
         let look = bucket.take(&mut level, ask.now_us, ask.cost, ask.charging);
         if look.charged {
-            self.record.write_level(level, look.empty_at_us);
+            let is_heavy = is_heavy(bucket.capacity(), look.remaining);
+            (self.record).write_level(level, look.empty_at_us, is_heavy);
             self.is_changed = true;
         } else {
             self.is_changed |= self.record.keep_until(look.empty_at_us);
@@ -132,7 +133,10 @@ impl<'a> Held<'a> {
         let mut state = self.read(ask.limit);
         let look = (ask.limit).take(&mut state, ask.now_us, ask.cost, ask.charging);
         match look.charged {
-            true => self.write(state, look.empty_at_us),
+            true => {
+                let is_heavy = is_heavy(ask.limit.capacity(), look.remaining);
+                self.write(state, look.empty_at_us, is_heavy);
+            }
             false => {
                 self.put_back(state);
                 // The limit may have become a slower one since the state was written.
@@ -153,7 +157,8 @@ impl<'a> Held<'a> {
         let mut state = self.read(limit);
         limit.refund(&mut state, now_us, refund.charged_at_us, refund.cost);
         let empty_at_us = limit.empty_at_us(&state);
-        self.write(state, empty_at_us);
+        let was_heavy = self.record.is_heavy();
+        self.write(state, empty_at_us, was_heavy);
     }
 
     /// Forgets what was used.
@@ -199,7 +204,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    fn write(&mut self, state: State, empty_at_us: u64) {
+    fn write(&mut self, state: State, empty_at_us: u64, is_heavy: bool) {
         let old_place = self.record.log_place();
         self.log_is_past = false;
         self.is_changed = true;
@@ -210,15 +215,21 @@ impl<'a> Held<'a> {
                     log.merge_newest();
                 }
                 let place = old_place.unwrap_or_else(|| logs.new_place());
-                self.record.write_log(place, log.last_us(), empty_at_us);
+                (self.record).write_log(place, log.last_us(), empty_at_us, is_heavy);
                 logs.put(place, log);
             }
             small => {
                 if let Some(place) = old_place {
                     self.logs.of(self.claim.fingerprint()).forget(place);
                 }
-                self.record.write(&small, empty_at_us);
+                self.record.write(&small, empty_at_us, is_heavy);
             }
         }
     }
+}
+
+/// Whether more than half is used.
+#[inline(always)]
+fn is_heavy(capacity: u64, remaining: u64) -> bool {
+    remaining < capacity - remaining.min(capacity)
 }

@@ -1,6 +1,6 @@
 //! What is known of one bucket, in 16 bytes.
 
-use crate::algorithm::{Counter, Level, State, Window};
+use crate::algorithm::{Counter, Level, MAX_COUNT, State, Window};
 
 /// A stamp and one word of state. The blank one says that nothing was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,6 +11,13 @@ pub(super) struct Record {
 
 /// Far longer than it takes to come back and charge.
 const RESERVED_US: u64 = 10_000;
+
+/// Set in the word if more than half of the limit was used after the last charge. Levels stay below 2^53, windows and places below
+/// 2^32.
+const HEAVY: u64 = 1 << 63;
+
+/// A counter has no bit to spare. One that is not heavy is kept higher by this, above all that can be counted.
+const LIGHT_COUNT: u32 = MAX_COUNT + 1;
 
 /// What a record holds: the state itself, or where the log lies.
 pub(super) enum Content {
@@ -37,7 +44,7 @@ impl Record {
             at_us: now_us,
             used_utok: 0,
         };
-        record.write_level(level, now_us + RESERVED_US);
+        record.write_level(level, now_us + RESERVED_US, false);
         record
     }
 
@@ -48,14 +55,14 @@ impl Record {
             at_us: self.at_us(),
             used_utok: 0,
         };
-        record.write_level(level, 0);
+        record.write_level(level, 0, false);
         record
     }
 
     /// Whether it is a level with nothing in it.
     #[inline]
     pub(super) fn is_unused(&self) -> bool {
-        self.word == 0 && self.stamp.form() == Form::Level
+        self.word & !HEAVY == 0 && self.stamp.form() == Form::Level
     }
 
     fn is_blank(&self) -> bool {
@@ -75,7 +82,7 @@ impl Record {
 
     #[inline]
     pub(super) fn content(&self) -> Content {
-        let (at_us, word) = (self.stamp.at_us(), self.word);
+        let (at_us, word) = (self.stamp.at_us(), self.word & !HEAVY);
         Content::State(match self.stamp.form() {
             Form::Level => State::Level(Level {
                 at_us,
@@ -84,8 +91,8 @@ impl Record {
             Form::Window => State::Window(Window { at_us, used: word }),
             Form::Counter => State::Counter(Counter {
                 at_us,
-                current: low(word),
-                previous: low(word >> 32),
+                current: light_or_heavy_count(low(self.word)).0,
+                previous: low(self.word >> 32),
             }),
             Form::Log => return Content::Log { place: low(word) },
         })
@@ -96,14 +103,37 @@ impl Record {
     pub(super) fn level(&self) -> Option<Level> {
         (self.stamp.form() == Form::Level).then_some(Level {
             at_us: self.stamp.at_us(),
-            used_utok: self.word,
+            used_utok: self.word & !HEAVY,
         })
     }
 
     #[inline]
-    pub(super) fn write_level(&mut self, level: Level, empty_at_us: u64) {
+    pub(super) fn write_level(&mut self, level: Level, empty_at_us: u64, is_heavy: bool) {
         self.stamp = Stamp::new(level.at_us, Form::Level, empty_at_us);
-        self.word = level.used_utok;
+        self.word = level.used_utok | heavy(is_heavy);
+    }
+
+    /// Whether more than half of the limit was used after the last charge.
+    pub(super) fn is_heavy(&self) -> bool {
+        match self.stamp.form() {
+            Form::Counter => light_or_heavy_count(low(self.word)).1,
+            _ => self.word & HEAVY != 0,
+        }
+    }
+
+    /// Whether it may be forgotten for another key: something was used, and at most half of the limit counts now.
+    pub(super) fn is_evictable(&self, now_us: u64) -> bool {
+        if self.is_unused() {
+            // It was reserved just now, or will be swept.
+            return false;
+        }
+        // A level drains evenly, so when half of its time has passed at most half of the limit is left.
+        let has_drained = || {
+            let elapsed_us = now_us.saturating_sub(self.at_us());
+            self.stamp.form() == Form::Level
+                && elapsed_us >= self.expires_at_us().saturating_sub(now_us)
+        };
+        !self.is_heavy() || has_drained()
     }
 
     /// Sees to it that it is not forgotten before this time; says whether it would have been.
@@ -124,23 +154,40 @@ impl Record {
 
     /// Writes a state that says nothing from `empty_at_us` on. For a log this is [`write_log`](Self::write_log).
     #[inline]
-    pub(super) fn write(&mut self, state: &State, empty_at_us: u64) {
+    pub(super) fn write(&mut self, state: &State, empty_at_us: u64, is_heavy: bool) {
         let (form, word) = match state {
-            State::Level(level) => return self.write_level(*level, empty_at_us),
-            State::Window(window) => (Form::Window, window.used),
-            State::Counter(counter) => (
-                Form::Counter,
-                u64::from(counter.current) | (u64::from(counter.previous) << 32),
-            ),
+            State::Level(level) => return self.write_level(*level, empty_at_us, is_heavy),
+            State::Window(window) => (Form::Window, window.used | heavy(is_heavy)),
+            State::Counter(counter) => {
+                let light = (counter.current).checked_add(LIGHT_COUNT);
+                // What is too high for that counts as heavy.
+                let current = light.filter(|_| !is_heavy).unwrap_or(counter.current);
+                (
+                    Form::Counter,
+                    u64::from(current) | (u64::from(counter.previous) << 32),
+                )
+            }
             State::Log(_) => return,
         };
         self.stamp = Stamp::new(state.at_us(), form, empty_at_us);
         self.word = word;
     }
 
-    pub(super) fn write_log(&mut self, place: u32, at_us: u64, empty_at_us: u64) {
+    pub(super) fn write_log(&mut self, place: u32, at_us: u64, empty_at_us: u64, is_heavy: bool) {
         self.stamp = Stamp::new(at_us, Form::Log, empty_at_us);
-        self.word = u64::from(place);
+        self.word = u64::from(place) | heavy(is_heavy);
+    }
+}
+
+fn heavy(is_heavy: bool) -> u64 {
+    u64::from(is_heavy) << 63
+}
+
+/// What was counted, and whether that is heavy.
+fn light_or_heavy_count(kept: u32) -> (u32, bool) {
+    match kept.checked_sub(LIGHT_COUNT) {
+        Some(count) => (count, false),
+        None => (kept, true),
     }
 }
 
@@ -235,6 +282,26 @@ mod tests {
     }
 
     #[test]
+    fn a_heavy_level_is_evictable_once_half_of_it_has_drained() {
+        // A span that is kept without rounding.
+        let (at_us, span_us) = (1_000_000_000, 20 << 15);
+        let mut record = Record::default();
+        assert!(!record.is_evictable(at_us), "nothing was used");
+        let level = Level {
+            at_us,
+            used_utok: 8,
+        };
+        record.write_level(level, at_us + span_us, false);
+        assert!(record.is_evictable(at_us));
+        record.write_level(level, at_us + span_us, true);
+        assert!(!record.is_evictable(at_us + span_us / 2 - 1));
+        assert!(record.is_evictable(at_us + span_us / 2));
+        let window = State::Window(Window { at_us, used: 8 });
+        record.write(&window, at_us + span_us, true);
+        assert!(!record.is_evictable(at_us + span_us - 1));
+    }
+
+    #[test]
     fn every_form_comes_back_as_it_went_in() {
         let at_us = (1 << TIME_BITS) - 1;
         let mut record = Record::default();
@@ -246,18 +313,32 @@ mod tests {
             State::Window(Window { at_us, used: 9 }),
             State::Counter(Counter {
                 at_us,
-                current: u32::MAX,
+                current: MAX_COUNT,
+                previous: MAX_COUNT,
+            }),
+            State::Counter(Counter {
+                at_us,
+                current: 7,
                 previous: 1,
             }),
-        ] {
-            record.write(&state, at_us + 1_000);
+        ]
+        .into_iter()
+        .flat_map(|state| [(state.clone(), false), (state, true)])
+        {
+            let (state, is_heavy) = state;
+            record.write(&state, at_us + 1_000, is_heavy);
+            let is_full = matches!(&state, State::Counter(counter) if counter.current > 7);
+            assert_eq!(record.is_heavy(), is_heavy || is_full);
             assert_eq!(record.stamp.at_us(), at_us);
             assert!(record.stamp.expires_at_us() >= at_us + 1_000);
             let read = Record::from_words(record.to_words());
             assert!(matches!(read.content(), Content::State(read) if read == state));
             assert_eq!(record.log_place(), None);
         }
-        record.write_log(12, at_us, 0);
-        assert_eq!(record.log_place(), Some(12));
+        for is_heavy in [false, true] {
+            record.write_log(u32::MAX, at_us, 0, is_heavy);
+            assert_eq!(record.log_place(), Some(u32::MAX));
+            assert_eq!(record.is_heavy(), is_heavy);
+        }
     }
 }

@@ -48,6 +48,16 @@ const GRACE_US: u64 = 10_000_000;
 const SWEEPS_WHEN_FULL: usize = 4;
 /// For every so many new keys, one chunk is swept.
 const NEW_KEYS_PER_SWEEP: usize = 8;
+/// While there is no room, one chunk is searched for keys to evict for every so many new keys. So a key is evicted in this way at most
+/// once while `max_keys / 16` new ones come, as a chunk has at most 64.
+const NEW_KEYS_PER_SEARCH: usize = 4;
+/// Searches that were not needed are saved, up to this many: chunks differ in what they hold.
+const MOST_SEARCHES: usize = 4;
+/// At most so many keys are evicted at a time, and at most half of those of which little was used.
+const MOST_EVICTED: usize = 16;
+/// A chunk that is full and cannot be split evicts keys of its own, if there are so many to choose from. So it loses four at least,
+/// and a key is evicted in this way, too, at most once while `max_keys / 16` new ones come.
+const LEAST_EVICTABLE: usize = 8;
 
 type Chunk = [Slot; SLOTS];
 
@@ -58,6 +68,8 @@ pub(super) struct Table {
     /// Which chunk, by the upper [`depth`](Self::depth) bits of the fingerprint.
     directory: Box<[AtomicU32]>,
     depth: AtomicU32,
+    /// Whether keys of which little was used are evicted for new ones.
+    evicts: bool,
     /// The rest is for those who change something: apart from what is read all the time.
     changing: Line<Changing>,
 }
@@ -75,6 +87,24 @@ struct Plan {
     /// The chunk to sweep next.
     hand: usize,
     new_keys: usize,
+    /// The chunk that was searched last for keys to evict.
+    eviction_hand: usize,
+    /// For how many of the new keys chunks were searched.
+    searched_for: usize,
+    evicted: u64,
+}
+
+impl Plan {
+    /// Whether another chunk may be searched for keys to evict; notes that it is.
+    fn may_search(&mut self) -> bool {
+        let saved = MOST_SEARCHES * NEW_KEYS_PER_SEARCH;
+        self.searched_for = self.searched_for.max(self.new_keys.saturating_sub(saved));
+        let may = self.new_keys - self.searched_for >= NEW_KEYS_PER_SEARCH;
+        if may {
+            self.searched_for += NEW_KEYS_PER_SEARCH;
+        }
+        may
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -120,15 +150,30 @@ impl Table {
             chunks,
             directory,
             depth: AtomicU32::new(0),
+            evicts: false,
             changing: Line(Changing {
                 keys: AtomicUsize::new(0),
                 plan: Mutex::new(Plan {
                     used: vec![first],
                     hand: 0,
                     new_keys: 0,
+                    eviction_hand: 0,
+                    searched_for: 0,
+                    evicted: 0,
                 }),
             }),
         }
+    }
+
+    /// The same, which evicts keys of which little was used for new ones.
+    pub(super) fn evicting(mut self) -> Self {
+        self.evicts = true;
+        self
+    }
+
+    /// How many keys were evicted so far.
+    pub(super) fn evicted(&self) -> u64 {
+        self.changing.0.plan.lock().evicted
     }
 
     /// How many keys there are, those included that say nothing any more.
@@ -232,7 +277,7 @@ impl Table {
 
     /// Makes sure of a slot for a key, reserved for a moment, and says where; `None` if there is no room. What had to go is
     /// handed to `gone`.
-    /// Beyond `most` keys, those that say nothing any more make room, or there is none.
+    /// Beyond `most` keys, expired ones make room, then those of which little was used if the table evicts; else there is none.
     ///
     /// Not for those who hold a claim.
     #[cold]
@@ -259,12 +304,19 @@ impl Table {
                 self.sweep_next(&mut plan, now_us, gone);
             }
         }
+        while self.evicts && self.keys() >= most && plan.may_search() {
+            self.evict_from_next(&mut plan, now_us, gone);
+        }
         if self.keys() >= most {
             return None;
         }
         while plan.used[self.chunk_of(fingerprint) as usize].keys >= CROWDED {
             let freed = self.sweep_chunk(&mut plan, self.chunk_of(fingerprint), now_us, gone);
             if freed == 0 && !self.split(&mut plan, fingerprint) {
+                let chunk = self.chunk_of(fingerprint);
+                if self.evicts && plan.used[chunk as usize].keys == SLOTS {
+                    self.evict_from(&mut plan, chunk, LEAST_EVICTABLE, now_us, gone);
+                }
                 break;
             }
         }
@@ -321,6 +373,46 @@ impl Table {
             }
         }
         freed
+    }
+
+    /// Evicts some keys of the next chunk.
+    fn evict_from_next(&self, plan: &mut Plan, now_us: u64, gone: &dyn Fn(u64, Record)) {
+        plan.eviction_hand = (plan.eviction_hand + 1) % plan.used.len();
+        let chunk = u32::try_from(plan.eviction_hand).unwrap_or(0);
+        self.evict_from(plan, chunk, 1, now_us, gone);
+    }
+
+    /// Evicts some keys of a chunk: those of which at most half of the limit is used, and of these the ones that would expire first. None if
+    /// there are fewer such keys than `least`.
+    fn evict_from(
+        &self,
+        plan: &mut Plan,
+        chunk: u32,
+        least: usize,
+        now_us: u64,
+        gone: &dyn Fn(u64, Record),
+    ) {
+        let slots = self.chunks[chunk as usize].iter();
+        let mut evictable: SmallVec<[(u64, u64); SLOTS]> = slots
+            .map(|slot| (slot::owner(slot), slot::glance(slot)))
+            .filter(|(owner, record)| *owner != 0 && record.is_evictable(now_us))
+            .map(|(owner, record)| (record.expires_at_us(), owner))
+            .collect();
+        if evictable.len() < least {
+            return;
+        }
+        evictable.sort_unstable();
+        evictable.truncate(evictable.len().div_ceil(2).min(MOST_EVICTED));
+        for (fingerprint, record) in self.clear(plan, chunk) {
+            let is_chosen = evictable.iter().any(|(_, chosen)| *chosen == fingerprint);
+            // It may have been charged since.
+            if is_chosen && record.is_evictable(now_us) {
+                gone(fingerprint, record);
+                plan.evicted += 1;
+            } else {
+                self.put(plan, fingerprint, record);
+            }
+        }
     }
 
     /// Splits the chunk of a fingerprint in two; says whether it could.
@@ -497,7 +589,7 @@ mod tests {
             at_us: 0,
             used_utok: 1,
         };
-        record.write(&State::Level(level), empty_at_us);
+        record.write(&State::Level(level), empty_at_us, true);
         record
     }
 
