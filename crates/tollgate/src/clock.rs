@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Later than this the arithmetic ends (the year 2112): a clock that says more is taken to say this.
@@ -33,6 +33,16 @@ impl Clock {
             Source::Manual(clock) => clock.now_us(),
         }
         .min(LAST_US)
+    }
+
+    /// By how many seconds the wall clock was set since this clock began to count: its own time knows nothing of that, and what others read as
+    /// Unix time has to.
+    #[inline(always)]
+    pub(crate) fn step_s(&self) -> i32 {
+        match &self.0 {
+            Source::System(clock) => clock.step_s.load(Ordering::Relaxed),
+            Source::Manual(clock) => clock.0.step_s.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -69,7 +79,13 @@ impl fmt::Debug for Source {
 /// # let _ = clock;
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<AtomicU64>);
+pub struct ManualClock(Arc<Hand>);
+
+#[derive(Debug, Default)]
+struct Hand {
+    us: AtomicU64,
+    step_s: AtomicI32,
+}
 
 impl ManualClock {
     /// A clock that stands at this time since the Unix epoch.
@@ -82,16 +98,22 @@ impl ManualClock {
 
     /// Moves to this time since the Unix epoch; it may lie in the past.
     pub fn set(&self, since_epoch: Duration) {
-        self.0.store(to_us(since_epoch), Ordering::SeqCst);
+        self.0.us.store(to_us(since_epoch), Ordering::SeqCst);
     }
 
     /// Moves forward.
     pub fn advance(&self, by: Duration) {
-        self.0.fetch_add(to_us(by), Ordering::SeqCst);
+        self.0.us.fetch_add(to_us(by), Ordering::SeqCst);
+    }
+
+    /// Sets the wall clock apart from this clock by so many seconds, as an operator or a time service does. Limits do not notice; what is
+    /// shown as Unix time follows.
+    pub fn step_wall_clock(&self, seconds: i32) {
+        self.0.step_s.store(seconds, Ordering::SeqCst);
     }
 
     fn now_us(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
+        self.0.us.load(Ordering::SeqCst)
     }
 }
 
@@ -99,7 +121,7 @@ impl ManualClock {
 ///
 /// Reading the system's clock costs 40 ns, a third of a whole check; reading the processor's counter costs 15. So
 /// the counter measures time, and the system's monotonic clock corrects it ten times a second. A wall clock that
-/// is set while the process runs changes nothing.
+/// is set while the process runs changes nothing but the step that is noted then.
 struct SystemClock {
     counter: quanta::Clock,
     counter_start: u64,
@@ -107,6 +129,8 @@ struct SystemClock {
     /// Unix time at `system_start`.
     unix_start_us: u64,
     correction: Correction,
+    /// How far the wall clock is ahead of this one, in whole seconds.
+    step_s: AtomicI32,
 }
 
 impl SystemClock {
@@ -120,6 +144,7 @@ impl SystemClock {
             system_start,
             unix_start_us,
             correction: Correction::default(),
+            step_s: AtomicI32::new(0),
         };
         // A stall between the two readings above is no sign of a slow counter.
         let (system_us, counted_us) = clock.both_us();
@@ -129,7 +154,22 @@ impl SystemClock {
 
     #[inline(always)]
     fn now_us(&self) -> u64 {
-        self.unix_start_us + self.correction.apply(self.counted_us(), || self.both_us())
+        let compared = || {
+            let both = self.both_us();
+            self.note_step(both.0, unix_us());
+            both
+        };
+        self.unix_start_us + self.correction.apply(self.counted_us(), compared)
+    }
+
+    /// Notes how far the wall clock is from where it would be if nobody had set it.
+    fn note_step(&self, system_us: u64, wall_us: u64) {
+        let expected_us = self.unix_start_us + system_us;
+        let ahead_s = wall_us.saturating_sub(expected_us).saturating_add(500_000) / 1_000_000;
+        let behind_s = expected_us.saturating_sub(wall_us).saturating_add(500_000) / 1_000_000;
+        let seconds = |us: u64| i32::try_from(us).unwrap_or(i32::MAX);
+        let step_s = seconds(ahead_s) - seconds(behind_s);
+        self.step_s.store(step_s, Ordering::Relaxed);
     }
 
     /// Microseconds since the start, as the counter measures them.
@@ -149,14 +189,18 @@ impl SystemClock {
     }
 }
 
+fn unix_us() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, to_us)
+}
+
 /// Reads both clocks, again if the process was stopped between the two readings.
 fn unix_time_and_instant() -> (u64, Instant) {
     let mut closest: Option<(Duration, u64, Instant)> = None;
     for _ in 0..8 {
         let before = Instant::now();
-        let unix_us = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, to_us);
+        let unix_us = unix_us();
         let gap = before.elapsed();
         if closest.is_none_or(|(smallest, ..)| gap < smallest) {
             closest = Some((gap, unix_us, before));
@@ -320,6 +364,23 @@ mod tests {
         let time_us = correction.apply(100_000, || (130_000, 160_000));
         assert_eq!(time_us, 160_000);
         assert_eq!(correction.apply(170_000, || unreachable!()), 170_000);
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_is_noted_and_moves_no_time() {
+        let clock = SystemClock::start();
+        let start_us = clock.unix_start_us;
+        for (wall_us, step_s) in [
+            (start_us + 1_000_000, 0),
+            (start_us + 1_400_000, 0),
+            (start_us + 3_601_000_000, 3_600),
+            (start_us + 1_000_000 - 3_600_000_000, -3_600),
+            (start_us + 700_000, 0),
+        ] {
+            clock.note_step(1_000_000, wall_us);
+            assert_eq!(clock.step_s.load(Ordering::Relaxed), step_s, "{wall_us}");
+            assert!(clock.now_us() < start_us + 60_000_000);
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct Decision {
     /// Index of the tier that bound the decision; past the end when no rule applied.
     bound: u8,
     source: Source,
+    /// By how many seconds the wall clock is ahead of the store's.
+    step_s: i32,
     generation: u64,
     /// What the request cost by those rules.
     cost: u64,
@@ -249,6 +251,7 @@ impl Decision {
             tiers: Tiers::One([Tier::new(charge, outcome)]),
             bound: if charge.shadow { NO_TIER } else { 0 },
             source: Source::Store,
+            step_s: 0,
             generation: 0,
             cost: charge.cost,
         }
@@ -260,6 +263,17 @@ impl Decision {
         self.generation = generation;
         self.cost = cost;
         self
+    }
+
+    /// With the wall clock so many seconds ahead of the clock that decided.
+    #[inline(always)]
+    pub(crate) fn stepped(mut self, step_s: i32) -> Self {
+        self.step_s = step_s;
+        self
+    }
+
+    pub(crate) fn step_s(&self) -> i32 {
+        self.step_s
     }
 
     /// What it took from every bucket, if it took anything.
@@ -278,6 +292,7 @@ impl Decision {
             },
             tiers: Tiers::Many(tiers),
             source,
+            step_s: 0,
             generation: 0,
             cost: 0,
         }
@@ -399,10 +414,16 @@ impl Decision {
         self.tier().map(Tier::reset_after)
     }
 
-    /// When the decision was taken, by the store's clock.
+    /// When the decision was taken, by the store's clock. In memory that follows the wall clock if it is set, within a second.
     #[must_use]
     pub fn at(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_micros(self.at_us)
+        let at = Duration::from_micros(self.at_us);
+        let step = Duration::from_secs(self.step_s.unsigned_abs().into());
+        UNIX_EPOCH
+            + match self.step_s {
+                0.. => at + step,
+                _ => at.saturating_sub(step),
+            }
     }
 
     /// Which [generation](crate::RuleSet::generation) of the rules decided; 0 for a check by key, and for rules that have no number.

@@ -347,3 +347,21 @@ fn a_path_that_is_refused_is_explained_to_callers_not_to_operators() {
         "the path has an encoded slash (%252F) at byte 2"
     );
 }
+
+/// Clients compare it with their own clocks.
+#[test]
+fn the_reset_follows_the_wall_clock_when_it_is_set() {
+    let hand = hand();
+    let limiter = local(&hand, [rule("client", "10/s burst 50")]);
+    for step_s in [0, 3_600, -3_600] {
+        hand.step_wall_clock(step_s);
+        let decision = limiter.decide(&Request::new().client("a"));
+        let map = added(&decision, &[]);
+        let expected = NOW.checked_add_signed(step_s.into()).unwrap() + 1;
+        assert_eq!(
+            fields(&map, "x-ratelimit-reset"),
+            [expected.to_string()],
+            "{step_s}"
+        );
+    }
+}

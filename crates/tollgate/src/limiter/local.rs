@@ -106,7 +106,9 @@ impl LocalLimiter {
             [rule] => {
                 let charge = charge(rule, met);
                 (self.store).take_one(&charge, |outcome| {
-                    Decision::of_one(&charge, outcome).by(met.generation(), met.cost())
+                    Decision::of_one(&charge, outcome)
+                        .by(met.generation(), met.cost())
+                        .stepped(self.store.clock_step_s())
                 })
             }
             [a, b] => self.decide_on_few(met, [a, b]),
@@ -126,7 +128,9 @@ impl LocalLimiter {
         let (admitted, at_us) = self.store.take_few(&charges, &mut outcomes);
         let tiers = charges.iter().zip(&outcomes);
         let tiers = TierList::of(tiers.map(|(charge, outcome)| Tier::new(charge, *outcome)));
-        Decision::of_many(tiers, admitted, at_us, Source::Store).by(met.generation(), met.cost())
+        Decision::of_many(tiers, admitted, at_us, Source::Store)
+            .by(met.generation(), met.cost())
+            .stepped(self.store.clock_step_s())
     }
 
     /// Says what [`decide`](Self::decide) would, and takes nothing.
@@ -241,14 +245,16 @@ impl LocalLimiter {
 
     #[inline(always)]
     fn take_one(&self, charge: &Charge<'_>) -> Decision {
-        (self.store).take_one(charge, |outcome| Decision::of_one(charge, outcome))
+        (self.store).take_one(charge, |outcome| {
+            Decision::of_one(charge, outcome).stepped(self.store.clock_step_s())
+        })
     }
 
     fn visit_all(&self, charges: &[Charge<'_>], charging: bool) -> Decision {
         let tier = |charge| Tier::new(charge, Outcome::NONE);
         let mut tiers = TierList::of(charges.iter().map(tier));
         let (admitted, at_us) = (self.store).visit_all(charges, tiers.as_mut_slice(), charging);
-        Decision::of_many(tiers, admitted, at_us, Source::Store)
+        Decision::of_many(tiers, admitted, at_us, Source::Store).stepped(self.store.clock_step_s())
     }
 
     pub(super) fn take_together(&self, together: &Together<'_, '_>) -> Joint {

@@ -338,7 +338,8 @@ impl SharedLimiter {
             // No rule applies, so no store is needed.
             let (admitted, at_us) = self.local.visit_all(&[], &mut Vec::<Tier>::new(), false);
             let tiers = TierList::of(std::iter::empty());
-            return Decision::of_many(tiers, admitted, at_us, Source::Store);
+            return Decision::of_many(tiers, admitted, at_us, Source::Store)
+                .stepped(self.local.clock_step_s());
         }
         if let Some(heartbeat) = &self.heartbeat {
             // There may have been no runtime when this limiter was made.
@@ -414,7 +415,7 @@ impl SharedLimiter {
         } else {
             Source::Local
         };
-        Decision::of_many(tiers, admitted, at_us, source)
+        Decision::of_many(tiers, admitted, at_us, source).stepped(self.local.clock_step_s())
     }
 
     /// This process's careful part of a limit.

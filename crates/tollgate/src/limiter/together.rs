@@ -113,6 +113,7 @@ impl<'a, 'm> Together<'a, 'm> {
                 let tiers = TierList::of(places.iter().filter_map(|place| tier(*place)));
                 Decision::of_many_by_themselves(tiers, at_us, source)
                     .by(met.generation(), met.cost())
+                    .stepped(whole.step_s())
             })
             .collect()
     }

@@ -146,6 +146,12 @@ impl MemoryStore {
         self.common.sweep_all(now_us, &self.forgetting());
     }
 
+    /// See [`Clock::step_s`].
+    #[inline(always)]
+    pub(crate) fn clock_step_s(&self) -> i32 {
+        self.clock.step_s()
+    }
+
     #[inline]
     fn fingerprint(&self, bucket: &Bucket<'_>) -> u64 {
         self.fingerprint_of_next(bucket, &mut None)
