@@ -25,11 +25,11 @@ pub(crate) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// A path in its one spelling; what follows a question mark is no part of it.
+    /// A path in its normal form; what follows a question mark is no part of it.
     pub(crate) fn set_path(&mut self, policy: &Policy, path: &'a str) -> Result<(), PathError> {
         let end = path.find(['?', '#']).unwrap_or(path.len());
         let path = path.get(..end).unwrap_or(path);
-        self.path = Some(policy.rules().paths().normalise(path)?);
+        self.path = Some(policy.rules().read_path(path)?);
         Ok(())
     }
 

@@ -135,7 +135,6 @@ impl Gateway {
                     .max_delay(max_delay)
                     .wait_limits(wait_limits)
                     .charge_preflights(preflights == config::Preflights::Charge)
-                    .forward_normal_paths(true)
                     .hand_on_decisions(false)
                     .fields_as_lines(true)
                     .keep_decisions(desk.log.is_some());

@@ -19,6 +19,7 @@ mod places;
 mod plain;
 mod preface;
 mod refused;
+mod refused_target;
 mod replayed;
 mod request;
 mod spare;

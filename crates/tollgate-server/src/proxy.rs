@@ -44,6 +44,7 @@ use http_body::Body;
 use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tollgate::PathRules;
 use tollgate_tower::answer::Dialect;
 use tollgate_tower::layer::PeerAddr;
 use tower_service::Service;
@@ -315,8 +316,16 @@ impl Worker {
         Ok(response)
     }
 
-    /// The route of the longest path that this one begins with, segment by segment.
+    /// The route of the longest path that this one begins with, segment by segment, in its normal form.
     fn route(&self, path: &str) -> Option<&Route> {
+        if let [only] = &*self.routes
+            && only.group.upstream.path == "/"
+        {
+            return Some(only);
+        }
+        let rules = PathRules::permissive();
+        let normal = rules.normalise(path);
+        let path = normal.as_ref().map_or(path, |normal| normal.as_str());
         self.routes.iter().find(|route| {
             let beginning = route.group.upstream.path.trim_end_matches('/');
             let rest = path.strip_prefix(beginning);

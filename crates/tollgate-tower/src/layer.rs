@@ -21,8 +21,9 @@
 //! ## The walk of a request
 //! 1. A CORS preflight passes uncharged: browsers send it by themselves and without credentials, so it would count for the wrong
 //!    caller; and show its denial as a CORS error, which tells nobody anything ([`TollgateLayer::charge_preflights`]). Only its path is looked at, as below.
-//! 2. The current [`Policy`] is taken, one snapshot for the whole request. A path or an identity header that can be read in more than one way is answered
-//!    with 400.
+//! 2. The current [`Policy`] is taken, one snapshot for the whole request. A path that servers may read in ways that meet different
+//!    rules ([`RuleSet::read_path`](tollgate::RuleSet::read_path)), or an identity header that can be read in more than one way, is answered
+//!    with 400. The path goes on as it came, or in its normal form if [`PathRules::forward`](tollgate::PathRules::forward) says so.
 //! 3. Who calls? The policy's [`identity`](crate::identity) says so by the peer's address and the headers; or a
 //!    [closure](TollgateLayer::request) of yours does, as far as it likes.
 //! 4. The limiter decides. A denial is answered at once; see [`answer`](crate::answer).
@@ -245,14 +246,6 @@ impl TollgateLayer {
     #[must_use]
     pub fn wait_limits(mut self, limits: WaitLimits) -> Self {
         self.gate.wait_limits = Some(limits);
-        self
-    }
-
-    /// Whether a request goes on with its path in the one spelling that was matched: for who forwards it. Not by default, as handlers may
-    /// want to see what came.
-    #[must_use]
-    pub fn forward_normal_paths(mut self, forward: bool) -> Self {
-        self.gate.forwards_normal_paths = forward;
         self
     }
 

@@ -32,7 +32,7 @@ pub use view::View;
 /// let identity = Identity::new(IdentityConfig::default())?;
 /// let policy = Policy::new(rules, identity, Clients::default());
 ///
-/// let head = Head { method: &Method::POST, uri: &"/v1//charges?expand=all".parse()?, headers: &HeaderMap::new() };
+/// let head = Head { method: &Method::POST, uri: &"/v1/charges?expand=all".parse()?, headers: &HeaderMap::new() };
 /// let view = policy.view(&head, [203, 0, 113, 7].into())?;
 /// assert_eq!(view.path().as_str(), "/v1/charges");
 ///

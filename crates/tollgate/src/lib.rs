@@ -47,7 +47,10 @@ pub use limit::{Algorithm, Limit, LimitError, Rate};
 pub use limiter::{BreakerConfig, Instances, SharedConfig, SharedStats};
 pub use limiter::{Joint, Limiter, LocalLimiter, StoreError};
 pub use name::{Name, NameError};
-pub use path::{EncodedSlash, Path, PathError, PathRules, Pattern, PatternError};
+pub use path::{
+    EncodedSlash, ForwardedPath, Path, PathClass, PathClasses, PathError, PathRules, Pattern,
+    PatternError,
+};
 pub use request::Request;
 pub use rule::{
     Cost, Explanation, Match, MatchError, Met, Mismatch, Mode, OnFailure, Rule, RuleSet,

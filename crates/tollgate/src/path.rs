@@ -1,17 +1,22 @@
-//! A URL's path, normalised once: what is matched is what is forwarded. Knows no rules.
+//! A URL's path, normalised once for matching. Knows no rules.
 //!
-//! Whoever spells a path in another way must not get another bucket: percent-encoding, dots, doubled slashes and the like are
-//! undone where that is safe, and refused where servers behind us would disagree about what was meant.
+//! Another spelling of a path must not lead to another bucket: percent-encoding, dots, doubled slashes and the like are
+//! undone, or refused where no reading is certain. What is forwarded may still be the spelling that came, so `readings` lists the
+//! ways in which a server may read it.
 
+mod class;
 mod error;
 mod pattern;
+mod readings;
 mod spelling;
 
 use std::borrow::Cow;
 
+pub use class::{PathClass, PathClasses};
 pub use error::PathError;
 pub use pattern::{Pattern, PatternError};
 pub(crate) use pattern::{Segment, Shape};
+pub(crate) use readings::Readings;
 
 /// The longest path, in bytes.
 pub(crate) const LONGEST: usize = 8 * 1024;
@@ -32,6 +37,20 @@ pub struct PathRules {
     pub ignore_case: bool,
     /// What to do with `%2F`.
     pub encoded_slash: EncodedSlash,
+    /// Which form of a path servers see.
+    pub forward: ForwardedPath,
+    /// Classes of paths that are not refused.
+    pub accept: PathClasses,
+}
+
+/// Which form of a path goes on to the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedPath {
+    /// The bytes that came.
+    #[default]
+    Original,
+    /// The normal form, which is matched: escapes that are not needed are decoded, doubled slashes merged, dots resolved.
+    Normalised,
 }
 
 /// What to do with a slash that is written as `%2F`. Some servers take it for a slash, and some for a letter like any other.
@@ -53,12 +72,25 @@ pub struct Path<'a> {
 }
 
 impl PathRules {
+    /// Rules that refuse as little as possible: for code that routes paths which others have accepted.
+    #[must_use]
+    pub fn permissive() -> Self {
+        Self {
+            encoded_slash: EncodedSlash::Keep,
+            accept: PathClasses::all(),
+            ..Self::default()
+        }
+    }
+
     /// Normalises a path as it came. A query behind it is left out.
+    ///
+    /// Servers may read the path that came in another way: [`RuleSet::read_path`](crate::RuleSet::read_path) checks that this
+    /// makes no difference to the rules.
     ///
     /// # Errors
     /// When it cannot be said for sure what the path means.
     pub fn normalise<'a>(&self, raw: &'a str) -> Result<Path<'a>, PathError> {
-        let raw = raw.split_once('?').map_or(raw, |(path, _)| path);
+        let raw = without_query(raw);
         if raw.len() > LONGEST {
             return Err(PathError::TooLong { bytes: raw.len() });
         }
@@ -67,11 +99,28 @@ impl PathRules {
             // What OPTIONS asks of a server as a whole.
             "*" => Cow::Borrowed(raw),
             raw if spelling::is_plain(raw) => Cow::Borrowed(raw),
-            raw => Cow::Owned(spelling::normal(raw, self.encoded_slash)?),
+            raw => Cow::Owned(spelling::normal(raw, self)?),
         };
         let matched = spelling::to_match(&text, self.ignore_case);
         Ok(Path { text, matched })
     }
+
+    /// The ways in which servers may read what is forwarded of a path that came, if there is more than one. `path` is its normal form.
+    pub(crate) fn readings<'a>(&self, raw: &'a str, path: &'a Path<'_>) -> Option<Readings<'a>> {
+        if let Cow::Borrowed(_) = path.text {
+            // It is plain.
+            return None;
+        }
+        let forwarded = match self.forward {
+            ForwardedPath::Original => without_query(raw),
+            ForwardedPath::Normalised => path.as_str(),
+        };
+        (!spelling::is_plain(forwarded)).then(|| Readings::of(forwarded, self))
+    }
+}
+
+fn without_query(raw: &str) -> &str {
+    raw.split_once('?').map_or(raw, |(path, _)| path)
 }
 
 impl Path<'_> {
@@ -84,7 +133,7 @@ impl Path<'_> {
         }
     }
 
-    /// The path as it is forwarded.
+    /// The path in its normal form.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text

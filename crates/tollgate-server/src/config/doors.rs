@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use tollgate::Pattern;
+
 use super::connections::{ConnectionLimits, WaitingLimits};
 use super::gateway::{Front, front};
 use super::secret::Secret;
@@ -75,6 +77,16 @@ pub struct Gateway {
     pub front: Front,
     /// Where requests go, by the beginning of their path. At least one.
     pub upstreams: Vec<Upstream>,
+}
+
+impl Gateway {
+    /// The paths at which the upstream changes.
+    pub(super) fn boundaries(&self) -> impl Iterator<Item = Pattern> {
+        let paths = self.upstreams.iter().map(|upstream| &*upstream.path);
+        let below = paths.filter(|path| *path != "/");
+        // What is no pattern is a path that no request has in its normal form.
+        below.filter_map(|path| format!("{path}/{{*rest}}").parse().ok())
+    }
 }
 
 /// The decision service.

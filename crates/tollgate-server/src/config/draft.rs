@@ -173,6 +173,7 @@ impl Draft {
                 costs: self.costs.iter().map(|entry| entry.cost.clone()).collect(),
                 paths: self.paths,
                 routes: self.routes.clone(),
+                boundaries: self.gateway.iter().flat_map(Gateway::boundaries).collect(),
             },
             &self.clients,
             &self.rules,

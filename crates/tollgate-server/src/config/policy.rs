@@ -34,6 +34,8 @@ pub(super) struct Settings {
     pub(super) paths: PathRules,
     /// Endpoints without a rule of their own.
     pub(super) routes: Vec<Pattern>,
+    /// Paths at which the upstream changes.
+    pub(super) boundaries: Vec<Pattern>,
 }
 
 impl PolicyConfig {
@@ -127,6 +129,7 @@ impl Settings {
             rules: rules?
                 .with_paths(self.paths)
                 .with_routes(self.routes.iter().cloned())
+                .with_boundaries(self.boundaries.iter().cloned())
                 .with_costs(self.costs.iter().cloned()),
             settings: self,
         })

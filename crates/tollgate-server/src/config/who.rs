@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use tollgate::{EncodedSlash, PathRules};
+use tollgate::{EncodedSlash, ForwardedPath, PathClass, PathClasses, PathRules};
 use tollgate_tower::identity::{
     Client, ClientSource, Clients, Identity, IdentityConfig, IdentityError, PlanSource, ProxyHeader,
 };
@@ -20,7 +20,7 @@ pub(super) const IDENTITY: &[&str] = &[
     "proxy_header",
     "ipv6_prefix",
 ];
-pub(super) const PATHS: &[&str] = &["ignore_case", "encoded_slash"];
+pub(super) const PATHS: &[&str] = &["forward", "ignore_case", "encoded_slash", "accept"];
 pub(super) const CLIENT: &[&str] = &["id", "plan", "api_key_sha256"];
 
 /// What was said of identity, and where.
@@ -145,7 +145,13 @@ pub(super) fn paths(place: &Place<'_>, problems: &mut Problems) -> Option<PathRu
         ("reject", EncodedSlash::Reject),
         ("keep", EncodedSlash::Keep),
     ];
+    let forms = [
+        ("original", ForwardedPath::Original),
+        ("normalised", ForwardedPath::Normalised),
+    ];
     Some(PathRules {
+        forward: fields.or("forward", ForwardedPath::Original, problems, choice(&forms)),
+        accept: fields.or("accept", PathClasses::default(), problems, path_classes),
         ignore_case: fields.or("ignore_case", false, problems, truth),
         encoded_slash: fields.or(
             "encoded_slash",
@@ -154,6 +160,13 @@ pub(super) fn paths(place: &Place<'_>, problems: &mut Problems) -> Option<PathRu
             choice(&slashes),
         ),
     })
+}
+
+fn path_classes(place: &Place<'_>, problems: &mut Problems) -> Option<PathClasses> {
+    let classes = PathClass::ALL.map(|class| (class.as_str(), class));
+    let items = place.items("classes of paths such as control", problems)?;
+    let read = |item: &Place<'_>| choice(&classes)(item, problems);
+    Some(items.iter().filter_map(read).collect())
 }
 
 /// A client, and where it was said.

@@ -27,7 +27,7 @@ pub(crate) struct RequestReport {
     pub(crate) method: String,
     /// As it was written.
     pub(crate) asked: String,
-    /// As it is matched and forwarded.
+    /// In its normal form, as it is matched.
     pub(crate) path: Option<String>,
     /// Why the request is refused, if it is.
     pub(crate) refused: Option<String>,

@@ -94,7 +94,7 @@ async fn speak<T, S, B>(
     let peer = requests.peer();
     let ended = match version {
         Version::One => {
-            let left = plain::serve(&mut stream, &mut requests, watch, config).await;
+            let left = plain::serve(&mut stream, &mut requests, watch, config, metrics).await;
             let Some(Left { read, answer }) = left else {
                 return;
             };

@@ -23,10 +23,12 @@ use tollgate_tower::answer::FieldLines;
 
 use super::again::{Again, LastDenied};
 use super::arriving::Arriving;
+use super::metrics::ListenMetrics;
+use super::refused::RefusedHead;
 use super::request::{Requests, WatchedBody, say_that_it_is_the_last};
 use super::watch::{Order, Watch};
 use super::{ListenConfig, Served};
-use super::{date, spare};
+use super::{date, refused_target, spare};
 use crate::http1::{ReadLines, push_field};
 
 /// So much is read at once.
@@ -55,6 +57,7 @@ pub(super) async fn serve<T, S, B>(
     requests: &mut Requests<S>,
     watch: &Watch,
     config: &ListenConfig,
+    metrics: &ListenMetrics,
 ) -> Option<Left<B>>
 where
     T: AsyncRead + AsyncWrite + Unpin,
@@ -100,6 +103,14 @@ where
             spare::give_text(answer);
         }
         let Some((mut request, end)) = read_request(inbox.read(), config.most_head_bytes) else {
+            if let Some(answer) = refused_target::answer(inbox.read()) {
+                metrics.malformed.inc();
+                let refused = RefusedHead::Malformed;
+                config.on_refused_head.is(requests.peer(), refused);
+                write_all(stream, &answer, &[]).await.ok()?;
+                let _ = poll_fn(|context| Pin::new(&mut *stream).poll_shutdown(context)).await;
+                return None;
+            }
             // It may have come with the request before it, and its time counts from now on.
             watch.has_read();
             return Some(left(&inbox, None));

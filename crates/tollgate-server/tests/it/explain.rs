@@ -60,7 +60,7 @@ fn it_says_who_calls_what_and_which_rules_are_met() {
         &program,
         &[
             "post",
-            "//reports/./generate?x",
+            "/reports/generate?x",
             "-H",
             &key,
             "--ip",

@@ -348,11 +348,36 @@ async fn a_request_goes_through_and_its_answer_comes_back_with_the_limits_and_a_
 }
 
 #[tokio::test]
-async fn a_path_goes_on_in_the_spelling_that_was_matched() {
-    let front = start("", PLENTY).await;
-    assert_eq!(front.get("/a//b/../%7euser?q=%2F").await.status, 200);
-    let uri = front.behind.requests.lock()[0].1.clone();
-    assert_eq!(uri.to_string(), "/a/~user?q=%2F");
+async fn a_path_goes_on_as_it_came_unless_it_is_to_be_normalised() {
+    for (paths, forwarded) in [
+        ("", "/a//b/../%7euser?q=%2F"),
+        ("paths: { forward: original }", "/a//b/../%7euser?q=%2F"),
+        ("paths: { forward: normalised }", "/a/~user?q=%2F"),
+    ] {
+        let front = start("", &format!("{PLENTY}\n{paths}")).await;
+        assert_eq!(front.get("/a//b/../%7euser?q=%2F").await.status, 200);
+        let uri = front.behind.requests.lock()[0].1.clone();
+        assert_eq!(uri.to_string(), forwarded, "{paths}");
+        front.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_may_meet_other_rules_at_the_upstream_is_refused_with_the_reason() {
+    let rules =
+        "rules: [{ id: admin, match: { path: /admin }, per: [], limit: \"1/h burst 800000\" }]";
+    let front = start("", rules).await;
+    for path in ["//admin", "/%61dmin", "/x/../admin", "/admin;a"] {
+        let heard = front.get(path).await;
+        let body: serde_json::Value = serde_json::from_slice(&heard.body).unwrap();
+        assert_eq!(heard.status, 400, "{path}");
+        let detail = body["detail"].as_str().unwrap();
+        assert!(detail.contains("meet different rules"), "{path}: {detail}");
+    }
+    assert_eq!(front.behind.count(), 0);
+    for path in ["/admin", "/admin/", "/x//y", "/%61dmin/x", "/x/../y"] {
+        assert_eq!(front.get(path).await.status, 200, "{path}");
+    }
     front.end().await;
 }
 

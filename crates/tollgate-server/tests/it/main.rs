@@ -33,6 +33,7 @@ mod gateway;
 mod gateway_again;
 mod gateway_crowd;
 mod gateway_fields;
+mod gateway_forwarding;
 mod gateway_identity;
 mod gateway_log;
 mod gateway_malformed;

@@ -102,7 +102,7 @@ fn a_described_request_is_seen_as_a_gateway_would_see_it() {
     let served = served();
     let described = |ip: &str, forwarded: &str| {
         json!({ "request": {
-            "method": "post", "path": "/v1//charges?a=1", "host": "api.example.com", "ip": ip,
+            "method": "post", "path": "/v1/charges/?a=1", "host": "api.example.com", "ip": ip,
             "headers": { "X-Forwarded-For": forwarded, "Accept": ["a", "b"] },
         }, "cost": 0 })
     };
@@ -116,8 +116,20 @@ fn a_described_request_is_seen_as_a_gateway_would_see_it() {
     assert_eq!(
         rules,
         ["client", "watched", "charges"],
-        "the path in its one spelling"
+        "the path in its normal form"
     );
+    for path in ["/v1//charges", "/v1/%63harges", "/x/../v1/charges"] {
+        let mut ambiguous = described("127.0.0.1", "203.0.113.7");
+        ambiguous["request"]["path"] = json!(path);
+        let told = json!({ "client": "a", "method": "POST", "path": path });
+        for refused in [served.check(&ambiguous), served.check(&told)] {
+            assert_eq!(
+                (&refused["allowed"], &refused["status"]),
+                (&json!(false), &json!(400)),
+                "{path}: {refused}"
+            );
+        }
+    }
     for nth in 0..3 {
         let forged = format!("198.51.100.{nth}");
         let mut direct = described("203.0.113.9", &forged);

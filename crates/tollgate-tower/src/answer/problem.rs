@@ -49,12 +49,9 @@ pub(super) fn of_failure(status: StatusCode, detail: &str) -> String {
 
 /// For the caller, who cannot change our configuration.
 pub(crate) fn path_detail(error: &PathError) -> String {
-    match error {
-        PathError::EncodedSlash { at } => {
-            format!("the path has an encoded slash (%2F) at byte {at}")
-        }
-        other => other.to_string(),
-    }
+    let text = error.to_string();
+    let detail = text.split("; `paths:").next().unwrap_or_default();
+    detail.to_owned()
 }
 
 fn start(kind: &str, title: &str, status: u16, detail: &str) -> String {

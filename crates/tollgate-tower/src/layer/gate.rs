@@ -10,7 +10,7 @@ use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Extensions, Method, Response, Uri};
-use tollgate::{Decision, Limiter, Met, PathError, Request};
+use tollgate::{Decision, ForwardedPath, Limiter, Met, PathError, Request, RuleSet};
 
 use super::ask::Ask;
 use super::deadline;
@@ -42,7 +42,6 @@ pub(super) struct Gate {
     pub(super) max_delay: Duration,
     pub(super) wait_limits: Option<WaitLimits>,
     pub(super) charges_preflights: bool,
-    pub(super) forwards_normal_paths: bool,
     pub(super) keeps_decisions: bool,
     pub(super) hands_on_decisions: bool,
     /// Whether fields go as lines, for a server that writes them.
@@ -96,7 +95,6 @@ impl Gate {
             max_delay: Duration::from_secs(30),
             wait_limits: None,
             charges_preflights: false,
-            forwards_normal_paths: false,
             keeps_decisions: false,
             hands_on_decisions: true,
             writes_lines: false,
@@ -112,11 +110,11 @@ impl Gate {
             && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
     }
 
-    /// Makes a path that passes unasked the one that others go on with; or the answer that refuses it, as servers may not disagree about it either.
+    /// Gives a path that passes unasked the form in which others go on; or the answer that refuses it, as servers may not disagree about it either.
     pub(super) fn pass_unasked(&self, parts: &mut Parts) -> Option<Response<Bytes>> {
         let policy = self.policies.policy();
         let forward = Target::of(policy.rules(), &head(parts))
-            .and_then(|target| self.normal_form(&parts.uri, &target));
+            .and_then(|target| forwarded(policy.rules(), &parts.uri, &target));
         match forward {
             Ok(forward) => {
                 set_target(parts, forward);
@@ -147,7 +145,7 @@ impl Gate {
                 decision
             }
         };
-        let forward = self.normal_form(&parts.uri, &target)?;
+        let forward = forwarded(policy.rules(), &parts.uri, &target)?;
         drop(target);
         Ok(Charged {
             policy,
@@ -156,14 +154,6 @@ impl Gate {
             forward,
             decision,
         })
-    }
-
-    /// The path and query to forward, if they are not those that came.
-    fn normal_form(&self, uri: &Uri, target: &Target<'_>) -> Result<Option<PathAndQuery>, Refusal> {
-        match self.forwards_normal_paths {
-            true => Ok(normal_form(uri, target.path.as_str())?),
-            false => Ok(None),
-        }
     }
 
     /// The whole way, up to the service.
@@ -322,7 +312,19 @@ fn set_target(parts: &mut Parts, forward: Option<PathAndQuery>) {
     }
 }
 
-/// The path in its one spelling with the query as it came; `None` if that is what came, or nothing did.
+/// The path and query to forward, if they are not those that came.
+fn forwarded(
+    rules: &RuleSet,
+    uri: &Uri,
+    target: &Target<'_>,
+) -> Result<Option<PathAndQuery>, Refusal> {
+    match rules.paths().forward {
+        ForwardedPath::Original => Ok(None),
+        ForwardedPath::Normalised => Ok(normal_form(uri, target.path.as_str())?),
+    }
+}
+
+/// The path in its normal form with the query as it came; `None` if that is what came, or nothing did.
 fn normal_form(uri: &Uri, path: &str) -> Result<Option<PathAndQuery>, PathError> {
     if path == uri.path() || uri.path_and_query().is_none() {
         return Ok(None);
@@ -372,7 +374,6 @@ impl fmt::Debug for Gate {
             .field("answers", &self.answers)
             .field("max_delay", &self.max_delay)
             .field("charges_preflights", &self.charges_preflights)
-            .field("forwards_normal_paths", &self.forwards_normal_paths)
             .finish_non_exhaustive()
     }
 }

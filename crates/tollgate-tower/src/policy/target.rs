@@ -28,7 +28,7 @@ pub(crate) struct Target<'a> {
 
 impl<'a> Target<'a> {
     pub(crate) fn of(rules: &RuleSet, head: &Head<'a>) -> Result<Self, Refusal> {
-        let path = rules.paths().normalise(head.uri.path())?;
+        let path = rules.read_path(head.uri.path())?;
         let host = host(head)?;
         let mut attributes = Vec::new();
         for name in rules.attribute_names() {

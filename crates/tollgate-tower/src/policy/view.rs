@@ -9,7 +9,7 @@ use super::target::Target;
 use super::{Head, Policy, Refusal};
 use crate::identity::Caller;
 
-/// A request, seen once: who calls, its path in its one spelling, and those of its headers that rules look at.
+/// A request, seen once: who calls, its path in its normal form, and those of its headers that rules look at.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
     caller: Caller,
@@ -32,7 +32,7 @@ impl<'a> View<'a> {
         &self.caller
     }
 
-    /// The path, as it is matched and is to be forwarded.
+    /// The path in its normal form, as it is matched.
     #[must_use]
     pub fn path(&self) -> &Path<'a> {
         &self.target.path

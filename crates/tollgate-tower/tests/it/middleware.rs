@@ -10,7 +10,9 @@ use axum::routing::{any, get};
 use axum::{Extension, Router};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
-use tollgate::{Decision, Dimension, Limiter, Match, Met, Mode, Name, Rule};
+use tollgate::{
+    Decision, Dimension, ForwardedPath, Limiter, Match, Met, Mode, Name, PathRules, Rule, RuleSet,
+};
 use tollgate_tower::TollgateLayer;
 use tollgate_tower::answer::HeaderFamilies;
 use tollgate_tower::identity::{Client, Clients, Identity, IdentityConfig, api_key_sha256};
@@ -491,31 +493,50 @@ async fn who_has_no_address_is_counted_with_all_others_who_have_none() {
     assert_eq!(statuses(&server, "/put", 3).await, [200, 200, 200]);
 }
 
+/// A limiter whose only rule is for paths, and whose paths go on in this form.
+fn with_paths(forward: ForwardedPath) -> Limiter {
+    let limiter = Limiter::in_memory();
+    let rule = client("1/h burst 100").when(Match::new().path("/v1/charges".parse().unwrap()));
+    let paths = PathRules {
+        forward,
+        ..PathRules::default()
+    };
+    limiter.set_rules(RuleSet::new([rule]).unwrap().with_paths(paths));
+    limiter
+}
+
 #[tokio::test]
-async fn whoever_forwards_sees_the_path_that_was_matched_with_its_query() {
+async fn a_path_goes_on_as_it_came_or_in_its_normal_form() {
     let seen = any(|uri: http::Uri| async move { uri.to_string() });
-    let app = |layer: TollgateLayer| Router::new().route("/{*rest}", seen.clone()).layer(layer);
-    let raw = "/v1/./charges/%37?expand=%2e&b";
-    let limiter = Arc::new(Limiter::in_memory());
-    let plain = serve(app(TollgateLayer::new(Arc::clone(&limiter)))).await;
-    assert_eq!(plain.get(raw).await.body(), raw.as_bytes());
-    let forwards = serve(app(TollgateLayer::new(limiter).forward_normal_paths(true))).await;
-    for (came, goes) in [
-        (raw, "/v1/charges/7?expand=%2e&b"),
+    let app = |forward| {
+        let layer = TollgateLayer::new(with_paths(forward));
+        serve(Router::new().route("/{*rest}", seen.clone()).layer(layer))
+    };
+    let original = app(ForwardedPath::Original).await;
+    let normalised = app(ForwardedPath::Normalised).await;
+    for (came, normal) in [
+        ("/v2/./users/%37?expand=%2e&b", "/v2/users/7?expand=%2e&b"),
         ("/a/../b", "/b"),
-        ("/as/it/is?q", "/as/it/is?q"),
+        ("/as/it//is?q", "/as/it/is?q"),
+        ("/as/it/is", "/as/it/is"),
     ] {
-        assert_eq!(forwards.get(came).await.body(), goes.as_bytes(), "{came}");
+        assert_eq!(original.get(came).await.body(), came.as_bytes(), "{came}");
+        let body = normalised.get(came).await;
+        assert_eq!(body.body(), normal.as_bytes(), "{came}");
     }
+    // Where readings meet different rules, one form is refused, and the other has one reading.
+    assert_eq!(original.get("/v1//charges").await.status(), 400);
+    let body = normalised.get("/v1//charges").await;
+    assert_eq!(body.body(), &b"/v1/charges"[..]);
 }
 
 #[tokio::test]
 async fn a_path_that_grows_beyond_what_can_be_said_is_refused() {
     let app = Router::new()
         .fallback(any(|| async { "forwarded" }))
-        .layer(TollgateLayer::new(Limiter::in_memory()).forward_normal_paths(true));
+        .layer(TollgateLayer::new(with_paths(ForwardedPath::Normalised)));
     let server = serve(app).await;
-    // Each of these is three bytes in its one spelling.
+    // Each of these is three bytes in its normal form.
     let path = format!("/{}?{}", "{".repeat(8_000), "q".repeat(50_000));
     assert_eq!(server.get(&path).await.status(), 400);
 }

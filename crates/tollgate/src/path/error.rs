@@ -55,6 +55,8 @@ pub enum PathError {
     },
     /// Bytes that are not UTF-8.
     NotUtf8,
+    /// Servers may read it in ways that meet different rules.
+    Ambiguous,
 }
 
 impl fmt::Display for PathError {
@@ -70,8 +72,14 @@ impl fmt::Display for PathError {
                 f,
                 "the path has a % at byte {at} that two hexadecimal digits do not follow; write %25 for a percent sign"
             ),
-            Self::Control { at } => write!(f, "the path has a control character at byte {at}"),
-            Self::Backslash { at } => write!(f, "the path has a backslash at byte {at}"),
+            Self::Control { at } => write!(
+                f,
+                "the path has a control character at byte {at}; `paths: {{ accept: [control] }}` allows encoded ones"
+            ),
+            Self::Backslash { at } => write!(
+                f,
+                "the path has a backslash at byte {at}; `paths: {{ accept: [backslash] }}` allows it"
+            ),
             Self::EncodedSlash { at } => write!(
                 f,
                 "the path has an encoded slash (%2F) at byte {at}; `paths: {{ encoded_slash: keep }}` allows it"
@@ -79,19 +87,24 @@ impl fmt::Display for PathError {
             Self::EncodedTwice { at } => {
                 write!(
                     f,
-                    "the path has a character at byte {at} that is encoded twice"
+                    "the path has a character at byte {at} that is encoded twice; `paths: {{ accept: [encoded_twice] }}` allows it"
                 )
             }
             Self::HiddenDots { at } => write!(
                 f,
-                "the path has dots beside a ; or an encoded slash (..; or ..%2F) at byte {at}"
+                "the path has dots beside a semicolon or an encoded slash (such as ..%2F) at byte {at}; `paths: {{ accept: [parameters] }}` allows those beside a semicolon"
             ),
             Self::NoNameBefore { at } => write!(
                 f,
-                "the path has a segment at byte {at} that begins with a ;"
+                "the path has a segment at byte {at} that begins with a semicolon; `paths: {{ accept: [parameters] }}` allows it"
             ),
             Self::Fragment { at } => write!(f, "the path has a # at byte {at}"),
-            Self::NotUtf8 => f.write_str("the path is not UTF-8"),
+            Self::NotUtf8 => f.write_str(
+                "the path is not UTF-8; `paths: { accept: [not_utf8] }` allows it",
+            ),
+            Self::Ambiguous => f.write_str(
+                "servers may read this path in ways that meet different rules: send it without needless escapes, doubled slashes, dot segments and parameters",
+            ),
         }
     }
 }

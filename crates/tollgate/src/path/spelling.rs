@@ -1,6 +1,6 @@
 //! One spelling for all spellings of a path.
 
-use super::{EncodedSlash, PathError};
+use super::{EncodedSlash, PathClass, PathError, PathRules};
 
 /// Characters that stand for themselves in a segment. A `;` does too, and is looked for separately.
 const fn stands_for_itself(byte: u8) -> bool {
@@ -32,11 +32,12 @@ pub(super) fn is_plain(raw: &str) -> bool {
 }
 
 /// The one spelling.
-pub(super) fn normal(raw: &str, encoded_slash: EncodedSlash) -> Result<String, PathError> {
+pub(super) fn normal(raw: &str, rules: &PathRules) -> Result<String, PathError> {
     if !raw.starts_with('/') {
         return Err(PathError::NoSlash);
     }
-    let decoded = decode(raw.as_bytes(), encoded_slash)?;
+    let decoded = decode(raw.as_bytes(), rules)?;
+    let accepts_parameters = rules.accept.contains(PathClass::Parameters);
     let mut path = String::with_capacity(decoded.len() + 1);
     let mut ends_open = true;
     for segment in decoded.split('/') {
@@ -49,11 +50,10 @@ pub(super) fn normal(raw: &str, encoded_slash: EncodedSlash) -> Result<String, P
             }
             segment => {
                 let at = path.len() + 1;
-                if segment.starts_with(';') {
+                if segment.starts_with(';') && !accepts_parameters {
                     return Err(PathError::NoNameBefore { at });
                 }
-                let mut parts = segment.split(';').flat_map(|part| part.split("%2F"));
-                if parts.any(|part| matches!(part, "." | "..")) {
+                if hides_dots(segment, accepts_parameters) {
                     return Err(PathError::HiddenDots { at });
                 }
                 path.push('/');
@@ -67,8 +67,19 @@ pub(super) fn normal(raw: &str, encoded_slash: EncodedSlash) -> Result<String, P
     Ok(path)
 }
 
+/// Whether a segment that is no dot segment itself has one beside an encoded slash or a semicolon.
+fn hides_dots(segment: &str, accepts_parameters: bool) -> bool {
+    let is_dots = |part: &str| matches!(part, "." | "..");
+    match accepts_parameters {
+        // `..;a` is one of the readings then; what an encoded slash separates is not.
+        true => segment.contains("%2F") && segment.split("%2F").any(is_dots),
+        false => (segment.split(';').flat_map(|part| part.split("%2F"))).any(is_dots),
+    }
+}
+
 /// What may stand for itself does; everything else is encoded, in capitals.
-fn decode(raw: &[u8], encoded_slash: EncodedSlash) -> Result<String, PathError> {
+pub(super) fn decode(raw: &[u8], rules: &PathRules) -> Result<String, PathError> {
+    let accepts = |class| rules.accept.contains(class);
     let mut text = String::with_capacity(raw.len());
     let mut bytes = Vec::with_capacity(raw.len());
     let mut at = 0;
@@ -84,10 +95,13 @@ fn decode(raw: &[u8], encoded_slash: EncodedSlash) -> Result<String, PathError> 
         };
         let is_encoded = len == 3;
         match meant {
-            0..0x20 | 0x7f => return Err(PathError::Control { at }),
-            b'\\' => return Err(PathError::Backslash { at }),
+            0 | b'\r' | b'\n' => return Err(PathError::Control { at }),
+            0..0x20 | 0x7f if !is_encoded || !accepts(PathClass::Control) => {
+                return Err(PathError::Control { at });
+            }
+            b'\\' if !accepts(PathClass::Backslash) => return Err(PathError::Backslash { at }),
             b'#' if !is_encoded => return Err(PathError::Fragment { at }),
-            b'/' if is_encoded => match encoded_slash {
+            b'/' if is_encoded => match rules.encoded_slash {
                 EncodedSlash::Reject => return Err(PathError::EncodedSlash { at }),
                 EncodedSlash::Keep => text.push_str("%2F"),
             },
@@ -101,27 +115,71 @@ fn decode(raw: &[u8], encoded_slash: EncodedSlash) -> Result<String, PathError> 
         }
         bytes.push(meant);
         // Looked for in what is meant, as the digits may be encoded themselves.
-        if is_encoded_still(&bytes) {
-            return Err(PathError::EncodedTwice { at: percent_at });
+        match encoded_still(&bytes) {
+            // Servers that are written in C end there.
+            Some(0) => return Err(PathError::EncodedTwice { at: percent_at }),
+            Some(b'.' | b'/' | b'\\') if !accepts(PathClass::EncodedTwice) => {
+                return Err(PathError::EncodedTwice { at: percent_at });
+            }
+            _ => {}
         }
         at += len;
     }
-    match std::str::from_utf8(&bytes) {
-        Ok(_) => Ok(text),
-        Err(_) => Err(PathError::NotUtf8),
+    let is_text = match std::str::from_utf8(&bytes) {
+        Ok(_) => true,
+        Err(_) => accepts(PathClass::NotUtf8) && !has_overlong(&bytes),
+    };
+    is_text.then_some(text).ok_or(PathError::NotUtf8)
+}
+
+/// The byte that the end of what was decoded stands for, if it is an escape itself.
+fn encoded_still(decoded: &[u8]) -> Option<u8> {
+    let start = decoded.len().checked_sub(3)?;
+    match decoded.get(start) {
+        Some(b'%') => hex_pair(decoded, start + 1),
+        _ => None,
     }
 }
 
-/// Whether what was decoded ends in an encoded dot, slash, backslash or NUL.
-fn is_encoded_still(decoded: &[u8]) -> bool {
-    let start = decoded.len().saturating_sub(3);
-    decoded.get(start) == Some(&b'%')
-        && matches!(hex_pair(decoded, start + 1), Some(b'.' | b'/' | b'\\' | 0))
+/// Whether there is a form of a character that is longer than it needs to be: careless decoders find dots and slashes there.
+fn has_overlong(bytes: &[u8]) -> bool {
+    bytes.windows(2).any(|pair| {
+        matches!(
+            pair,
+            [0xC0 | 0xC1 | 0xF8..=0xFD, 0x80..=0xBF] | [0xE0, 0x80..=0x9F] | [0xF0, 0x80..=0x8F]
+        )
+    })
+}
+
+/// The path with its plain letters, digits, dots and percent signs decoded once: what a server that decodes twice reads then.
+pub(super) fn decoded_once(raw: &str) -> String {
+    let (bytes, mut text, mut at) = (raw.as_bytes(), Vec::with_capacity(raw.len()), 0);
+    while let Some(&byte) = bytes.get(at) {
+        let meant = match byte {
+            b'%' => hex_pair(bytes, at + 1),
+            _ => None,
+        };
+        match meant {
+            Some(meant) if meant.is_ascii_alphanumeric() || b".-_~%".contains(&meant) => {
+                text.push(meant);
+                at += 3;
+            }
+            _ => {
+                text.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(text).unwrap_or_else(|_| raw.to_owned())
 }
 
 /// A name in a pattern, spelled as it is in a path.
 pub(super) fn literal(name: &str) -> Result<String, PathError> {
-    decode(name.as_bytes(), EncodedSlash::Keep)
+    let rules = PathRules {
+        encoded_slash: EncodedSlash::Keep,
+        ..PathRules::default()
+    };
+    decode(name.as_bytes(), &rules)
 }
 
 fn hex_pair(raw: &[u8], at: usize) -> Option<u8> {

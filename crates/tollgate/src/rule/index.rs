@@ -9,6 +9,7 @@ mod value;
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
+use smallvec::SmallVec;
 
 use super::matching::Match;
 use crate::path::{Pattern, Segment, Segments};
@@ -24,6 +25,9 @@ pub(super) struct Index {
     anywhere: ByHost,
     tree: Node,
     has_paths: bool,
+    /// Patterns at which something else than rules changes.
+    boundaries: Node,
+    has_boundaries: bool,
 }
 
 /// A place in the tree of segments. Small, as with many rules it is the way through memory that costs.
@@ -67,9 +71,57 @@ impl Index {
         self.place(pattern);
     }
 
+    /// Adds a pattern at which something else changes.
+    pub(super) fn add_boundary(&mut self, pattern: &Pattern) {
+        self.has_boundaries = true;
+        self.boundaries.place(pattern);
+    }
+
     fn place(&mut self, pattern: &Pattern) -> &mut ByHost {
         self.has_paths = true;
-        let mut node = &mut self.tree;
+        self.tree.place(pattern)
+    }
+
+    /// Whether it matters what the path of a request is.
+    pub(super) fn looks_at_paths(&self) -> bool {
+        self.has_paths || self.has_boundaries
+    }
+
+    /// The patterns that a path meets, told apart by where they lie.
+    pub(super) fn patterns<'s>(
+        &self,
+        segments: impl Iterator<Item = &'s str> + Clone,
+        empty_is_one: bool,
+    ) -> Patterns {
+        let mut found = Patterns::new();
+        let mut note = |place: &Place| found.push(std::ptr::from_ref(place).addr());
+        self.tree
+            .patterns(segments.clone(), empty_is_one, &mut note);
+        self.boundaries.patterns(segments, empty_is_one, &mut note);
+        found
+    }
+
+    pub(super) fn search<'a>(&'a self, request: &Request<'_>, finder: &mut impl Finder<'a>) {
+        self.anywhere.search(request, finder);
+        if self.has_paths
+            && let Some(path) = request.path_view()
+        {
+            self.tree.search(path.segments(), request, finder);
+        }
+    }
+
+    /// The most that one request can find.
+    pub(super) fn most(&self) -> usize {
+        self.anywhere.most() + self.tree.most()
+    }
+}
+
+/// Where the patterns lie that a path meets.
+pub(super) type Patterns = SmallVec<[usize; 8]>;
+
+impl Node {
+    fn place(&mut self, pattern: &Pattern) -> &mut ByHost {
+        let mut node = self;
         for segment in pattern.segments() {
             node = match segment {
                 Segment::Named(name) => {
@@ -92,22 +144,29 @@ impl Index {
         &mut place.entries
     }
 
-    pub(super) fn search<'a>(&'a self, request: &Request<'_>, finder: &mut impl Finder<'a>) {
-        self.anywhere.search(request, finder);
-        if self.has_paths
-            && let Some(path) = request.path_view()
-        {
-            self.tree.search(path.segments(), request, finder);
+    /// All patterns that fit these segments, always in the same order. Whether an empty segment is one for `{name}` differs between servers.
+    fn patterns<'s>(
+        &self,
+        mut left: impl Iterator<Item = &'s str> + Clone,
+        empty_is_one: bool,
+        note: &mut impl FnMut(&Place),
+    ) {
+        match left.next() {
+            None => self.end.iter().for_each(|place| note(place)),
+            Some(segment) => {
+                if let Some(named) = self.named.as_ref().and_then(|named| named.get(segment)) {
+                    named.patterns(left.clone(), empty_is_one, note);
+                }
+                if let Some(one) =
+                    (self.one.as_ref()).filter(|_| empty_is_one || !segment.is_empty())
+                {
+                    one.patterns(left, empty_is_one, note);
+                }
+            }
         }
+        self.rest.iter().for_each(|place| note(place));
     }
 
-    /// The most that one request can find.
-    pub(super) fn most(&self) -> usize {
-        self.anywhere.most() + self.tree.most()
-    }
-}
-
-impl Node {
     /// What says more comes first: a name before any one, any one before all that follows.
     fn search<'a>(
         &'a self,

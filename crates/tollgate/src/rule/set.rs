@@ -21,7 +21,7 @@ use super::{Mode, Rule};
 use crate::bucket::{Bucket, Dimension};
 use crate::limit::Limit;
 use crate::name::Name;
-use crate::path::{PathRules, Pattern};
+use crate::path::{Path, PathError, PathRules, Pattern};
 use crate::request::Request;
 
 /// The most tiers of one request.
@@ -53,6 +53,7 @@ pub struct RuleSet {
     off: Vec<Name>,
     costs: Vec<Cost>,
     routes: Vec<Pattern>,
+    boundaries: Vec<Pattern>,
     paths: PathRules,
     /// The families by their places, then the costs.
     index: Index,
@@ -222,6 +223,15 @@ impl RuleSet {
         self
     }
 
+    /// Patterns at which something other than a limit changes, such as the upstream. They name no endpoint; paths that servers may
+    /// read on either side of one are [ambiguous](Self::read_path).
+    #[must_use]
+    pub fn with_boundaries(mut self, patterns: impl IntoIterator<Item = Pattern>) -> Self {
+        self.boundaries = patterns.into_iter().collect();
+        self.build();
+        self
+    }
+
     /// How paths are read.
     #[must_use]
     pub fn with_paths(mut self, paths: PathRules) -> Self {
@@ -247,6 +257,44 @@ impl RuleSet {
     #[must_use]
     pub fn paths(&self) -> PathRules {
         self.paths
+    }
+
+    /// Reads the path of a request as it came, and makes sure that it meets the same rules however a server reads what is forwarded of
+    /// it: with escapes decoded or not, doubled slashes merged or not, dot segments resolved or not, parameters cut off or not.
+    ///
+    /// ```
+    /// use tollgate::{Match, Rule, RuleSet};
+    ///
+    /// let files = Match::new().path("/files/{*key}".parse()?);
+    /// let rules = RuleSet::new([Rule::new("files", "10/s".parse()?)?.when(files)])?;
+    /// // However it is read, it is one of the files.
+    /// assert_eq!(rules.read_path("/files/a//b%2B")?.as_str(), "/files/a/b+");
+    /// // A server that does not resolve dots would serve a file.
+    /// assert!(rules.read_path("/files/../admin").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it cannot be said for sure what the path means, or which rules it meets.
+    pub fn read_path<'a>(&self, raw: &'a str) -> Result<Path<'a>, PathError> {
+        let path = self.paths.normalise(raw)?;
+        if self.index.looks_at_paths()
+            && let Some(readings) = self.paths.readings(raw, &path)
+        {
+            let met = self.index.patterns(path.segments(), true);
+            let is_same = readings.all(|segments| {
+                let patterns = |empty_is_one| {
+                    let segments = segments.iter().copied();
+                    self.index.patterns(segments, empty_is_one)
+                };
+                let has_empty = segments.iter().any(|segment| segment.is_empty());
+                patterns(true) == met && (!has_empty || patterns(false) == met)
+            });
+            if !is_same {
+                return Err(PathError::Ambiguous);
+            }
+        }
+        Ok(path)
     }
 
     /// All that the rules and costs look at beside client, address, plan, method, host and path. A request needs to say no others.
@@ -366,6 +414,12 @@ impl RuleSet {
             match ignores_case {
                 true => index.add_route(&route.in_small_letters()),
                 false => index.add_route(route),
+            }
+        }
+        for boundary in &self.boundaries {
+            match ignores_case {
+                true => index.add_boundary(&boundary.in_small_letters()),
+                false => index.add_boundary(boundary),
             }
         }
         let per = self.rules().flat_map(Rule::dimensions);

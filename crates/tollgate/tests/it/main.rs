@@ -65,6 +65,7 @@ mod scripts;
 mod server;
 #[cfg(feature = "redis")]
 mod shared;
+mod spellings;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
