@@ -14,6 +14,7 @@ mod access_log;
 mod account;
 mod body;
 mod bounded;
+mod connection_field;
 mod denied_before;
 mod front;
 mod header_names;
@@ -41,6 +42,7 @@ use tower_layer::Layer as _;
 
 pub use access_log::LogFile;
 pub use body::{BodyError, RequestBody};
+pub(crate) use header_names::OVERRIDES;
 pub use metrics::GatewayMetrics;
 pub use request_id::X_REQUEST_ID;
 pub(crate) use request_id::plain_request_id;

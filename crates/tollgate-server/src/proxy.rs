@@ -1,6 +1,6 @@
 //! The reverse proxy behind the limiter: a service that sends requests on to the servers of their path, and their responses back.
 //!
-//! A request walks through `head` (what is for this hop alone stays here, and what the server is `told`), `group` (which server), `forward` (over which connection,
+//! A request walks through `head` (the `filter` keeps back what is for this hop alone, and `told` is what the server hears of the caller), `group` (which server), `forward` (over which connection,
 //! and what may be sent again), `link` (a connection of HTTP/1.1: `plain`, or else `by_hyper`) or hyper's HTTP/2, and its response through `body`. Beside them:
 //! `slots` (how many at a time, and whose), `pool` (idle connections), `connect`, `health` and `checks` (how servers do), `tunnel` (WebSocket), `metrics`.
 //!
@@ -11,6 +11,7 @@ mod by_hyper;
 mod checks;
 mod connect;
 mod failure;
+pub(crate) mod filter;
 mod forward;
 mod group;
 mod head;
@@ -39,7 +40,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
@@ -70,6 +71,9 @@ pub use tls::TlsError;
 /// Finds a client by the peer of its connection and the header fields of its request.
 pub type ClientOf = Arc<dyn Fn(IpAddr, &HeaderMap) -> Option<IpAddr> + Send + Sync>;
 
+/// Tells whether a header of this name means something to whoever decides about requests.
+pub type ReservedNames = Arc<dyn Fn(&HeaderName) -> bool + Send + Sync>;
+
 /// What a proxy has to know of the door it stands behind.
 #[derive(Clone)]
 pub struct ProxySettings {
@@ -82,18 +86,24 @@ pub struct ProxySettings {
     pub client: ClientOf,
     /// Whether to say how long servers took, for a log: [`UpstreamTime`] among the extensions of responses.
     pub tells_time: bool,
+    /// Whether servers see a `Via` header of ours.
+    pub via: bool,
+    /// Whether a header tells who is calling or which rules apply, so that no trailer of a request may be called so.
+    pub reserved: ReservedNames,
     /// Whether a response may carry what its server said as [lines](ReadLines) among its extensions: for a door that writes heads itself. Not in HTTP/2.
     pub fields_as_lines: bool,
 }
 
 impl Default for ProxySettings {
-    /// Without TLS, nobody is trusted, no time is told, and all fields are fields.
+    /// Without TLS, nobody is trusted, no time is told, no name is reserved, and all fields are fields.
     fn default() -> Self {
         Self {
             is_tls: false,
             trusts: Arc::new(|_| false),
             client: Arc::new(|peer, _| Some(peer)),
             tells_time: false,
+            via: false,
+            reserved: Arc::new(|_| false),
             fields_as_lines: false,
         }
     }
@@ -104,6 +114,7 @@ impl fmt::Debug for ProxySettings {
         f.debug_struct("ProxySettings")
             .field("is_tls", &self.is_tls)
             .field("tells_time", &self.tells_time)
+            .field("via", &self.via)
             .field("fields_as_lines", &self.fields_as_lines)
             .finish_non_exhaustive()
     }
@@ -246,7 +257,9 @@ where
     fn call(&mut self, request: Request<B>) -> ProxyFuture {
         let worker = Arc::clone(&self.worker);
         // On its way it is handed on many times, and is the same for all.
-        let request = Box::new(Outgoing::new(request.map(Upload::of)));
+        let reserved = &worker.shared.settings.reserved;
+        let request = request.map(|body| Upload::of(body, reserved));
+        let request = Box::new(Outgoing::new(request));
         Box::pin(worker.serve(request))
     }
 }
@@ -342,6 +355,7 @@ impl Worker {
             trusts: &*settings.trusts,
             is_tls: settings.is_tls,
             may_upgrade: group.upstream.protocol == Protocol::Http1,
+            says_via: settings.via,
         }
     }
 
@@ -360,7 +374,9 @@ impl Worker {
         let patience = group.upstream.tunnel_timeout;
         let tunnel = (self.shared.tunnels).start(front, *link, answer.slot, patience);
         response.extensions_mut().insert(tunnel);
-        head::remove_hop_by_hop(response.headers_mut());
+        if !filter::remove_hop_by_hop(response.headers_mut()) {
+            return Err(Failure::Garbled);
+        }
         head::add_upgrade(response.headers_mut());
         *response.version_mut() = Version::HTTP_11;
         Ok(response.map(|_| ProxyBody::whole(Bytes::new())))
@@ -376,6 +392,11 @@ impl Route {
         now: Instant,
     ) -> Result<Response<ProxyBody>, Failure> {
         let group = &self.group;
+        if !filter::remove_hop_by_hop(answer.response.headers_mut()) {
+            let failure = Failure::Garbled;
+            group.failed(&answer.pool.server, &failure.to_string(), "lengths differ");
+            return Err(failure);
+        }
         let status = answer.response.status();
         match status.as_u16() {
             502..=504 => group.failed(&answer.pool.server, "status", status.as_str()),
@@ -400,7 +421,6 @@ impl Route {
             cut: &group.metrics.cut,
         };
         let (mut parts, received) = answer.response.into_parts();
-        head::remove_hop_by_hop(&mut parts.headers);
         parts.version = Version::HTTP_11;
         let body = ProxyBody::of(received, source, now);
         Ok(Response::from_parts(parts, body))

@@ -195,6 +195,12 @@ impl Identity {
         &self.client
     }
 
+    /// The headers that name clients and plans.
+    pub fn header_names(&self) -> impl Iterator<Item = &HeaderName> {
+        let clients = self.client.iter().filter_map(ClientSource::header_name);
+        clients.chain(self.plan.iter().map(PlanSource::header_name))
+    }
+
     /// The sources by which anybody who calls can choose a name of its own, and so as many buckets as it likes.
     ///
     /// These are headers with ids while no proxy is trusted. They are right where something behind us, or in front of us in

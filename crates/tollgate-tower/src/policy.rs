@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, HeaderName, Method, Uri};
 use tollgate::RuleSet;
 
 use crate::answer::Answers;
@@ -136,6 +136,15 @@ impl Policy {
     #[must_use]
     pub fn client_name<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.identity.client_name(text, &self.clients)
+    }
+
+    /// Whether a header of this name tells who is calling, by which plan, or which rules apply.
+    #[must_use]
+    pub fn looks_at(&self, name: &HeaderName) -> bool {
+        let mut by_rules = (self.rules.attribute_names().iter())
+            .filter_map(|attribute| attribute.as_str().strip_prefix(target::HEADER));
+        self.identity.header_names().any(|known| known == name)
+            || by_rules.any(|known| name == known)
     }
 
     /// Sees a request that came from `peer`, the other end of the connection.

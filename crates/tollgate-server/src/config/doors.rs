@@ -33,6 +33,7 @@ pub(super) const GATEWAY: &[&str] = &[
     "preflights",
     "underscores",
     "override_headers",
+    "via",
     "drain",
     "access_log",
     "access_log_file",

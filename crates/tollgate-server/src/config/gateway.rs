@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::connections::{ConnectionLimits, WaitingLimits};
 use crate::document::Problems;
-use crate::document::reading::{Fields, Place, choice, duration, number, shown, text};
+use crate::document::reading::{Fields, Place, choice, duration, number, shown, text, truth};
 use crate::listen::tls::TlsFiles;
 
 pub(super) const TLS: &[&str] = &["cert", "key"];
@@ -46,6 +46,8 @@ pub struct Front {
     pub underscores: Underscores,
     /// What becomes of headers that replace the method, path or host for some frameworks.
     pub override_headers: OverrideHeaders,
+    /// Whether upstreams see a `Via` header of ours.
+    pub via: bool,
     /// How long requests may take to end when the program does.
     pub drain: Duration,
     /// The log of requests.
@@ -123,6 +125,7 @@ impl Default for Front {
             preflights: Preflights::default(),
             underscores: Underscores::default(),
             override_headers: OverrideHeaders::default(),
+            via: false,
             drain: Duration::from_secs(30),
             access_log: AccessLogFormat::Off,
             access_log_file: None,
@@ -200,6 +203,7 @@ pub(super) fn front(fields: &Fields<'_>, problems: &mut Problems) -> Front {
             problems,
             choice(&overrides),
         ),
+        via: fields.or("via", default.via, problems, truth),
         drain: fields.or("drain", default.drain, problems, time()),
         access_log: fields.or("access_log", default.access_log, problems, choice(&formats)),
         access_log_file: fields

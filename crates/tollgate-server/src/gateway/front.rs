@@ -19,6 +19,7 @@ use tower_service::Service;
 
 use super::access_log::{AccessLog, Asked};
 use super::account::Account;
+use super::connection_field::drop_named_by_connection;
 use super::denied_before::DeniedBefore;
 use super::header_names::HeaderNames;
 use super::metrics::GatewayMetrics;
@@ -72,6 +73,7 @@ where
     fn call(&mut self, mut request: Request<Arriving>) -> FrontFuture<S::Future> {
         let refused = refusal(&request, self.desk.header_names);
         self.desk.header_names.drop_from(request.headers_mut());
+        drop_named_by_connection(request.headers_mut());
         let id = self.desk.name(&mut request);
         let mut account = Account::open(&self.desk, &request, &id);
         account.span = self.desk.span(&mut request);

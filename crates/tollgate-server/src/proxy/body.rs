@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
+use super::filter::filter_response_trailers;
 use super::link::{Link, Received};
 use super::pool::Pool;
 use super::slots::Slot;
@@ -181,8 +182,11 @@ impl Streaming {
             None => self.poll_incoming(context),
         };
         match next {
-            Poll::Ready(Some(Ok(frame))) => {
+            Poll::Ready(Some(Ok(mut frame))) => {
                 self.is_waiting = false;
+                if let Some(trailers) = frame.trailers_mut() {
+                    filter_response_trailers(trailers);
+                }
                 if self.incoming.is_end_stream() || frame.is_trailers() {
                     self.complete();
                 }

@@ -22,6 +22,9 @@ use super::stream::{Heard, Stream};
 use super::upload::Upload;
 use crate::patience::Patience;
 
+/// The most fields of a response; hyper's own bound is 100.
+const MAX_FIELDS: usize = 256;
+
 type Connection = http1::Connection<TokioIo<Stream>, Upload>;
 
 /// So many bytes of a response are read ahead at most while the client takes its time. The head has to fit as well.
@@ -39,6 +42,7 @@ impl ByHyper {
         let heard = stream.heard();
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(RESPONSE_BUFFER)
+            .max_headers(MAX_FIELDS)
             .handshake(TokioIo::new(stream))
             .await?;
         Ok(Self {

@@ -21,6 +21,8 @@ pub(super) enum Failure {
     Tls,
     Closed,
     Garbled,
+    /// The head of the response has too many fields or bytes.
+    LongHead,
     ResponseTimeout,
     CallerSlow,
     CallerBody,
@@ -29,7 +31,7 @@ pub(super) enum Failure {
 
 impl Failure {
     /// Those that can happen once an upstream is found, by their names in metrics.
-    pub(super) const NAMED: [(Self, &'static str); 13] = [
+    pub(super) const NAMED: [(Self, &'static str); 14] = [
         (Self::BadHost, "bad_host"),
         (Self::NoneHealthy, "none_healthy"),
         (Self::Busy, "busy"),
@@ -39,6 +41,7 @@ impl Failure {
         (Self::Tls, "tls"),
         (Self::Closed, "closed"),
         (Self::Garbled, "garbled"),
+        (Self::LongHead, "long_head"),
         (Self::ResponseTimeout, "response_timeout"),
         (Self::CallerSlow, "caller_slow"),
         (Self::CallerBody, "caller_body"),
@@ -50,7 +53,9 @@ impl Failure {
             Self::NoUpstream => StatusCode::NOT_FOUND,
             Self::Connect => StatusCode::NOT_IMPLEMENTED,
             Self::NoneHealthy | Self::Busy | Self::NoDescriptors => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Unreachable | Self::Tls | Self::Closed | Self::Garbled => StatusCode::BAD_GATEWAY,
+            Self::Unreachable | Self::Tls | Self::Closed | Self::Garbled | Self::LongHead => {
+                StatusCode::BAD_GATEWAY
+            }
             Self::ConnectTimeout | Self::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::CallerSlow => StatusCode::REQUEST_TIMEOUT,
             Self::BadHost | Self::CallerBody => StatusCode::BAD_REQUEST,
@@ -88,6 +93,9 @@ impl Failure {
             Self::Tls => "no trusted connection to the server for this path could be made",
             Self::Closed => "the server for this path ended the connection before it answered",
             Self::Garbled => "what the server for this path answered is not HTTP",
+            Self::LongHead => {
+                "the server for this path answered with more than 256 header fields, or with too many bytes of them"
+            }
             Self::ResponseTimeout => "the server for this path did not answer in time",
             Self::CallerSlow => "the body of the request did not come in time",
             Self::CallerBody => "the body of the request could not be read",

@@ -4,38 +4,21 @@
 use std::net::IpAddr;
 
 use http::header::{
-    ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, FORWARDED, HOST,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, TE, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 use tollgate_tower::answer::Dialect;
 
+use super::filter::{CLAIMS, remove_seen_hop_by_hop, tokens};
 use super::seen::Seen;
 use super::server::Server;
 use super::told::{Told, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use super::upload::Upload;
 
-/// What is meant for the next hop alone, beside `Connection`, what that names, and how a body is framed. [`Seen`] and `plain` know them by sight.
-pub(super) const HOP_BY_HOP: [HeaderName; 6] = [
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    UPGRADE,
-];
-/// What other proxies say of a caller. From a stranger it is only a claim, and the server would take it for ours.
-const CLAIMS: [HeaderName; 6] = [
-    FORWARDED,
-    X_FORWARDED_HOST,
-    X_FORWARDED_PROTO,
-    HeaderName::from_static("x-forwarded-port"),
-    HeaderName::from_static("x-forwarded-prefix"),
-    HeaderName::from_static("x-real-ip"),
-];
-
+const ROOT: PathAndQuery = PathAndQuery::from_static("/");
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 
@@ -49,6 +32,8 @@ pub(super) struct Asker<'a> {
     pub(super) is_tls: bool,
     /// Whether it could have a WebSocket with the server.
     pub(super) may_upgrade: bool,
+    /// Whether the server sees a `Via` header.
+    pub(super) says_via: bool,
 }
 
 impl Asker<'_> {
@@ -81,7 +66,10 @@ pub(super) fn forward<B>(request: &mut Request<B>, asker: &Asker<'_>) -> Forward
     let is_websocket = asker.may_upgrade && seen.has(Seen::UPGRADE) && asks_for_websocket(request);
     let headers = request.headers_mut();
     let wants_trailers = seen.has(Seen::TE) && te_has_trailers(headers);
-    remove_seen_hop_by_hop(headers, seen);
+    if !remove_seen_hop_by_hop(headers, seen) {
+        // Whoever read the request has not let it pass; the body is framed anew, as it came.
+        headers.remove(CONTENT_LENGTH);
+    }
     // Who waits for a word before it sends the body gets it from us, when the body is asked for.
     if seen.has(Seen::EXPECT) {
         headers.remove(EXPECT);
@@ -131,13 +119,23 @@ fn look<B>(request: &mut Request<B>) -> (Seen, Option<HeaderValue>, bool) {
         return (seen, first.cloned(), hosts == 1);
     }
     let uri = std::mem::take(request.uri_mut()).into_parts();
-    let path = (uri.path_and_query).unwrap_or_else(|| PathAndQuery::from_static("/"));
+    let path = uri.path_and_query.map_or(ROOT, origin_form);
     *request.uri_mut() = Uri::from(path);
     // Without a user and password, which are nobody else's business.
     let text = uri.authority.as_ref().map(Authority::as_str);
     let text = text.map(|text| text.rsplit_once('@').map_or(text, |(_, host)| host));
     let host = text.and_then(|text| HeaderValue::from_str(text).ok());
     (seen, host, false)
+}
+
+/// What `http://a`, `http://a?b` and `http://a#c` ask for begins with a slash, too.
+fn origin_form(path: PathAndQuery) -> PathAndQuery {
+    match (path.path(), path.query()) {
+        // It may have no bytes at all.
+        ("/", None) => ROOT,
+        ("/", Some(query)) => PathAndQuery::try_from(format!("/?{query}")).unwrap_or(ROOT),
+        _ => path,
+    }
 }
 
 fn asks_for_websocket<B>(request: &Request<B>) -> bool {
@@ -169,43 +167,6 @@ fn is_type_of_event_stream(value: &str) -> bool {
 
 fn te_has_trailers(headers: &HeaderMap) -> bool {
     tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"))
-}
-
-/// The parts of a list that can be read.
-fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    let lines = headers.get_all(name).into_iter();
-    let lines = lines.filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',').map(str::trim))
-}
-
-/// Removes what is meant for the next hop alone, and what `Connection` names.
-pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    remove_seen_hop_by_hop(headers, Seen::in_all(headers));
-}
-
-fn remove_seen_hop_by_hop(headers: &mut HeaderMap, seen: Seen) {
-    if seen.has(Seen::CONNECTION) {
-        let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
-            // The usual words, which go anyway or name no field.
-            .filter(|word| !["keep-alive", "close"].contains(word))
-            .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
-            // Nobody may have us drop what tells where a message goes, or where it ends.
-            .filter(|name| ![HOST, CONTENT_LENGTH, CONNECTION].contains(name))
-            .collect();
-        for name in named {
-            headers.remove(name);
-        }
-        headers.remove(CONNECTION);
-    }
-    if seen.has(Seen::TRANSFER_ENCODING) && headers.remove(TRANSFER_ENCODING).is_some() {
-        // Of the two, only one can be true, and it is not this one.
-        headers.remove(CONTENT_LENGTH);
-    }
-    if seen.has(Seen::TE | Seen::UPGRADE | Seen::HOP) {
-        for name in HOP_BY_HOP {
-            headers.remove(name);
-        }
-    }
 }
 
 /// Asks for a WebSocket, or agrees to one.
@@ -244,7 +205,7 @@ fn tell_of(
         before_peer: Vec::new(),
         scheme: Some(scheme),
         host: host.cloned(),
-        version,
+        via: asker.says_via.then(|| via(version)),
     };
     if seen.has(Seen::FORWARDED_FOR) && asker.peer.is_some() {
         for line in headers.get_all(X_FORWARDED_FOR) {
@@ -266,6 +227,14 @@ fn tell_of(
         }
     }
     told
+}
+
+fn via(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "1.0 tollgate",
+        Version::HTTP_2 => "2.0 tollgate",
+        _ => "1.1 tollgate",
+    }
 }
 
 pub(super) fn set_host(request: &mut Request<Upload>, host: &HeaderValue) {

@@ -99,6 +99,7 @@ impl Lost {
         let error = error.into_error();
         let failure = match progress.and_then(Progress::failure) {
             Some(failure) => failure,
+            None if error.is_parse_too_large() => Failure::LongHead,
             None if error.is_parse() => Failure::Garbled,
             None => Failure::Closed,
         };

@@ -21,6 +21,7 @@ impl Seen {
     pub(super) const FORWARDED_HOST_OR_PROTO: u16 = 1 << 8;
     pub(super) const HOST: u16 = 1 << 9;
     pub(super) const CONTENT_TYPE: u16 = 1 << 10;
+    pub(super) const CONTENT_LENGTH: u16 = 1 << 11;
 
     pub(super) fn in_all(headers: &HeaderMap) -> Self {
         Self(headers.keys().fold(0, |seen, name| seen | Self::of(name)))
@@ -57,6 +58,7 @@ impl Seen {
             "x-forwarded-host" | "x-forwarded-proto" => Self::FORWARDED_HOST_OR_PROTO,
             "host" => Self::HOST,
             "content-type" => Self::CONTENT_TYPE,
+            "content-length" => Self::CONTENT_LENGTH,
             _ => 0,
         }
     }

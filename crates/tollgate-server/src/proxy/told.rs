@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use http::header::VIA;
-use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::http1::push_field;
 
@@ -21,8 +21,8 @@ pub(super) struct Told {
     /// `None` if what a trusted proxy says of it stands among the fields, here and below.
     pub(super) scheme: Option<&'static str>,
     pub(super) host: Option<HeaderValue>,
-    /// In which the request came.
-    pub(super) version: Version,
+    /// What `Via` says, if it is sent.
+    pub(super) via: Option<&'static str>,
 }
 
 impl Told {
@@ -41,9 +41,11 @@ impl Told {
         if let Some(host) = &self.host {
             push_field(&X_FORWARDED_HOST, host, head);
         }
-        head.extend_from_slice(b"via: ");
-        head.extend_from_slice(self.via().as_bytes());
-        head.extend_from_slice(b"\r\n");
+        if let Some(via) = self.via {
+            head.extend_from_slice(b"via: ");
+            head.extend_from_slice(via.as_bytes());
+            head.extend_from_slice(b"\r\n");
+        }
     }
 
     /// As fields, for who writes fields only.
@@ -55,7 +57,9 @@ impl Told {
                 headers.insert(X_FORWARDED_FOR, chain);
             }
         }
-        headers.append(VIA, HeaderValue::from_static(self.via()));
+        if let Some(via) = self.via {
+            headers.append(VIA, HeaderValue::from_static(via));
+        }
         if let Some(scheme) = self.scheme {
             headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
         }
@@ -67,14 +71,6 @@ impl Told {
     fn write_chain(&self, peer: IpAddr, text: &mut Vec<u8>) {
         text.extend_from_slice(&self.before_peer);
         push_address(peer.to_canonical(), text);
-    }
-
-    fn via(&self) -> &'static str {
-        match self.version {
-            Version::HTTP_10 => "1.0 tollgate",
-            Version::HTTP_2 => "2.0 tollgate",
-            _ => "1.1 tollgate",
-        }
     }
 }
 
@@ -114,7 +110,7 @@ mod tests {
             before_peer: before_peer.into(),
             scheme: Some("https"),
             host: host.map(HeaderValue::from_static),
-            version: Version::HTTP_2,
+            via: Some("2.0 tollgate"),
         }
     }
 
@@ -160,8 +156,8 @@ mod tests {
             before_peer: Vec::new(),
             scheme: None,
             host: None,
-            version: Version::HTTP_11,
+            via: None,
         };
-        assert_eq!(both(quiet), "via: 1.1 tollgate\r\n");
+        assert_eq!(both(quiet), "");
     }
 }

@@ -13,7 +13,9 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, LengthLimitError};
 use tokio::time::Instant;
 
+use super::ReservedNames;
 use super::failure::Failure;
+use super::filter::filter_request_trailers;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -23,11 +25,13 @@ pub(super) enum Upload {
     Streaming {
         body: UnsyncBoxBody<Bytes, BoxError>,
         progress: Arc<Progress>,
+        reserved: ReservedNames,
     },
 }
 
 impl Upload {
-    pub(super) fn of<B>(body: B) -> Self
+    /// Names that are reserved go in no trailer.
+    pub(super) fn of<B>(body: B, reserved: &ReservedNames) -> Self
     where
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
@@ -37,6 +41,7 @@ impl Upload {
         Self::Streaming {
             body: body.map_err(Into::into).boxed_unsync(),
             progress: Arc::new(Progress::new()),
+            reserved: Arc::clone(reserved),
         }
     }
 
@@ -60,11 +65,21 @@ impl Body for Upload {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Self::Streaming { body, progress } = self.get_mut() else {
+        let Self::Streaming {
+            body,
+            progress,
+            reserved,
+        } = self.get_mut()
+        else {
             return Poll::Ready(None);
         };
         progress.becomes(State::WaitsForCaller);
-        let frame = ready!(Pin::new(&mut *body).poll_frame(context));
+        let mut frame = ready!(Pin::new(&mut *body).poll_frame(context));
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            filter_request_trailers(trailers, reserved);
+        }
         progress.moved();
         progress.becomes(match &frame {
             Some(Ok(_)) if body.is_end_stream() => State::Ended,

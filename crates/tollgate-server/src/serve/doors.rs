@@ -53,8 +53,8 @@ impl Opening<'_> {
         else {
             return Ok(None);
         };
-        let door = self.door.clone();
-        let trusting = self.door.clone();
+        let (door, trusting, policies) =
+            (self.door.clone(), self.door.clone(), self.door.clone());
         let settings = ProxySettings {
             is_tls: config.front.tls.is_some(),
             trusts: Arc::new(move |peer| trusting.policy().identity().trusts(peer)),
@@ -65,6 +65,8 @@ impl Opening<'_> {
                 (!policy.identity().trusts(address)).then_some(address)
             }),
             tells_time: config.front.access_log != AccessLogFormat::Off,
+            via: config.front.via,
+            reserved: Arc::new(move |name| policies.policy().looks_at(name)),
             fields_as_lines: true,
         };
         let proxy = Proxy::new(

@@ -315,3 +315,221 @@ fn an_unencoded_character_is_refused_with_the_reason() {
     }
     assert!(upstream.seen.lock().is_empty());
 }
+
+#[test]
+fn an_address_without_a_path_asks_for_the_root() {
+    let upstream = Recorder::answering(OK);
+    let serving = gateway(&upstream, "", EVERYBODY);
+    for (target, forwarded) in [
+        ("http://a#x", "/"),
+        ("http://a", "/"),
+        ("http://a?x", "/?x"),
+        ("http://a/?x#y", "/?x"),
+    ] {
+        for request in [
+            format!("POST {target} HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\nx"),
+            format!("GET {target} HTTP/1.1\r\nhost: a\r\n\r\n"),
+        ] {
+            let response = ask(serving.address("gateway"), &request);
+            assert!(response.starts_with("HTTP/1.1 200 "), "{request}{response}");
+            assert_eq!(upstream.last_target(), forwarded, "{request}");
+        }
+    }
+}
+
+#[test]
+fn connection_cannot_have_dropped_what_the_gateway_adds() {
+    let upstream = Recorder::answering(OK);
+    let serving = gateway(&upstream, "", EVERYBODY);
+    let request = "GET / HTTP/1.1\r\nhost: h\r\nx-request-id: mine\r\nx-secret: 1\r\n\
+        connection: keep-alive, x-request-id, X-Forwarded-For, x-forwarded-proto, x-forwarded-host, x-secret\r\n\r\n";
+    let response = ask(serving.address("gateway"), request);
+    let seen = upstream.last();
+    let id = field(&response, "x-request-id");
+    assert_eq!(field(&seen, "x-request-id"), id);
+    assert_eq!(field(&seen, "x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!(field(&seen, "x-forwarded-proto"), ["http"]);
+    assert_eq!(field(&seen, "x-forwarded-host"), ["h"]);
+    assert!(
+        field(&seen, "x-secret").is_empty() && field(&seen, "connection").is_empty(),
+        "{seen}"
+    );
+}
+
+/// What `Connection` names is for the gateway, so no rule sees it either.
+#[test]
+fn the_limiter_and_the_upstream_see_the_same_headers() {
+    let upstream = Recorder::answering(OK);
+    let rules = "rules: [{ id: eu, match: { headers: { X-Region: [eu] } }, per: [], limit: \"1/h burst 100\" }]";
+    let serving = gateway(&upstream, "", rules);
+    for (connection, is_limited) in [("keep-alive", true), ("x-region", false)] {
+        let request = format!(
+            "GET / HTTP/1.1\r\nhost: h\r\nx-region: eu\r\nconnection: {connection}\r\n\r\n"
+        );
+        let response = ask(serving.address("gateway"), request);
+        assert_eq!(
+            !field(&response, "x-ratelimit-limit").is_empty(),
+            is_limited,
+            "{response}"
+        );
+        assert_eq!(!field(&upstream.last(), "x-region").is_empty(), is_limited);
+    }
+}
+
+#[test]
+fn trailers_of_a_request_carry_nothing_that_belongs_in_a_head() {
+    let upstream = Recorder::answering(OK);
+    let rest = "identity: { client: [\"api_key:X-API-Key\", ip], plan: [\"header:X-Plan\"] }\n\
+        rules: [{ id: eu, match: { headers: { X-Region: [eu] } }, per: [], limit: \"1/h\" }]";
+    let serving = gateway(&upstream, "", rest);
+    let names = "x-checksum, x-forwarded-for, cookie, connection, x-api-key, x-plan, x-region, x_api_key, x-real-ip";
+    let trailers: String = names
+        .split(", ")
+        .map(|name| format!("{name}: v\r\n"))
+        .collect();
+    let request = format!(
+        "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\ntrailer: {names}\r\n\r\n3\r\nabc\r\n0\r\n{trailers}\r\n"
+    );
+    let response = ask(serving.address("gateway"), request);
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+    let seen = upstream.last();
+    let (_, body) = seen.split_once("\r\n\r\n").unwrap();
+    assert_eq!(body, "3\r\nabc\r\n0\r\nx-checksum: v\r\n\r\n", "{seen}");
+}
+
+#[test]
+fn trailers_of_a_response_carry_nothing_that_belongs_in_a_head() {
+    let names = "x-checksum, set-cookie, x-request-id, connection, forwarded, server-timing";
+    let trailers: String = names
+        .split(", ")
+        .map(|name| format!("{name}: v\r\n"))
+        .collect();
+    let upstream = Recorder::answering(format!(
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: {names}\r\n\r\n3\r\nabc\r\n0\r\n{trailers}\r\n"
+    ));
+    let serving = gateway(&upstream, "", EVERYBODY);
+    let request = "GET / HTTP/1.1\r\nhost: h\r\nte: trailers\r\n\r\n";
+    let response = ask(serving.address("gateway"), request);
+    let (_, body) = response.split_once("\r\n\r\n").unwrap();
+    assert_eq!(
+        body, "3\r\nabc\r\n0\r\nx-checksum: v\r\nserver-timing: v\r\n\r\n",
+        "{response}"
+    );
+}
+
+#[test]
+fn a_response_says_one_length_that_is_true() {
+    for (head, expected) in [
+        // Named by Connection or not, it was the framing.
+        (
+            "connection: transfer-encoding\r\ntransfer-encoding: chunked\r\ncontent-length: 9\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            Ok(()),
+        ),
+        ("content-length: 2\r\ncontent-length: 2\r\n\r\nok", Ok(())),
+        ("content-length: 2, 2\r\n\r\nok", Ok(())),
+        ("content-length: 2\r\ncontent-length: 3\r\n\r\nok", Err(())),
+    ] {
+        let upstream = Recorder::answering(format!("HTTP/1.1 200 OK\r\n{head}"));
+        let serving = gateway(&upstream, "", EVERYBODY);
+        let response = ask(
+            serving.address("gateway"),
+            "GET / HTTP/1.1\r\nhost: h\r\n\r\n",
+        );
+        match expected {
+            Ok(()) => {
+                assert!(response.starts_with("HTTP/1.1 200 "), "{head}: {response}");
+                let lengths = field(&response, "content-length");
+                let is_chunked = !field(&response, "transfer-encoding").is_empty();
+                assert!(
+                    matches!(lengths[..], ["2"]) || (lengths.is_empty() && is_chunked),
+                    "{head}: {response}"
+                );
+            }
+            Err(()) => assert!(response.starts_with("HTTP/1.1 502 "), "{head}: {response}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_length_that_http2_says_twice_goes_on_once() {
+    let upstream = Recorder::answering(OK);
+    let serving = gateway(&upstream, "", EVERYBODY);
+    let stream = tokio::net::TcpStream::connect(serving.address("gateway"))
+        .await
+        .unwrap();
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let request = Request::post("http://h/")
+        .header("content-length", "3")
+        .header("content-length", "3")
+        .body(Full::<Bytes>::from("abc"));
+    let response = sender.send_request(request.unwrap()).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let seen = upstream.last();
+    assert_eq!(field(&seen, "content-length"), ["3"], "{seen}");
+}
+
+#[test]
+fn a_response_with_many_headers_passes_and_one_with_very_many_says_why_not() {
+    for (count, status) in [(64, 200), (101, 200), (250, 200), (300, 502)] {
+        let lines: String = (0..count).map(|nth| format!("x-{nth}: 1\r\n")).collect();
+        let upstream = Recorder::answering(format!(
+            "HTTP/1.1 200 OK\r\n{lines}content-length: 2\r\n\r\nok"
+        ));
+        let serving = gateway(&upstream, "", EVERYBODY);
+        let response = ask(
+            serving.address("gateway"),
+            "GET / HTTP/1.1\r\nhost: h\r\n\r\n",
+        );
+        assert!(
+            response.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{count}: {response}"
+        );
+        match status {
+            200 => assert_eq!(field(&response, &format!("x-{}", count - 1)), ["1"]),
+            _ => assert!(
+                response.contains("more than 256 header fields"),
+                "{response}"
+            ),
+        }
+    }
+}
+
+/// nginx compresses nothing for who says `Via`, unless it is configured to.
+#[test]
+fn via_is_sent_only_where_it_is_configured() {
+    for (fields, request, expected) in [
+        ("", "GET / HTTP/1.1\r\nhost: h\r\n\r\n", &[][..]),
+        (
+            "via: false",
+            "POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\n\r\nx",
+            &[],
+        ),
+        (
+            "",
+            "GET / HTTP/1.1\r\nhost: h\r\nvia: 1.1 edge\r\n\r\n",
+            &["1.1 edge"],
+        ),
+        (
+            "via: true",
+            "GET / HTTP/1.1\r\nhost: h\r\n\r\n",
+            &["1.1 tollgate"],
+        ),
+        (
+            "via: true",
+            "POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\n\r\nx",
+            &["1.1 tollgate"],
+        ),
+    ] {
+        let upstream = Recorder::answering(OK);
+        let serving = gateway(&upstream, fields, EVERYBODY);
+        ask(serving.address("gateway"), request);
+        assert_eq!(
+            field(&upstream.last(), "via"),
+            expected,
+            "{fields}: {request}"
+        );
+    }
+}

@@ -9,7 +9,7 @@ use tollgate::{HostError, Name, Path, Request, RuleSet, parse_host};
 use super::{Head, Refusal};
 
 /// What attributes are called that are headers.
-const HEADER: &str = "header:";
+pub(super) const HEADER: &str = "header:";
 
 /// So many bytes of a header's value are looked at; longer ones that begin alike are one.
 const LONGEST_VALUE: usize = 1_024;
