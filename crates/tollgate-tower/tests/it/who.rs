@@ -17,6 +17,8 @@ fn ask(identity: &Identity, lines: &[(&str, &str)]) -> Caller {
         .unwrap()
 }
 
+type Lines<'a> = &'a [(&'a str, &'a [u8])];
+
 /// What is wrong with these headers.
 fn refusal<V: AsRef<[u8]>>(identity: &Identity, lines: &[(&str, V)]) -> Outcome {
     let found = identity.caller(ip("203.0.113.7"), &headers(lines), &clients());
@@ -148,7 +150,7 @@ fn an_id_that_can_be_read_in_two_ways_is_refused() {
     let identity = open_to_all(&SOURCES);
     let longest = "x".repeat(256);
     let too_long = "x".repeat(257);
-    let refused: [(&[(&str, &[u8])], Outcome); 6] = [
+    let refused: [(Lines<'_>, Outcome); 6] = [
         (&[("x-user-id", b"a\xffb")], Outcome::Unreadable),
         (&[("x-user-id", b"a\tb")], Outcome::Unreadable),
         (
