@@ -133,13 +133,6 @@ impl Identity {
         self.proxies.trust(peer)
     }
 
-    /// The address that counts, of a request from `peer`, the other end of the connection: that of the first that is no trusted proxy;
-    /// IPv6 without the bits behind the prefix.
-    #[must_use]
-    pub fn address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
-        address::counted(self.proxies.walk(peer, headers).address, self.ipv6_prefix)
-    }
-
     /// Who calls, from `peer`, the other end of the connection, with these headers.
     ///
     /// # Errors

@@ -60,7 +60,7 @@ impl Opening<'_> {
             trusts: Arc::new(move |peer| trusting.policy().identity().trusts(peer)),
             client: Arc::new(move |peer, headers| {
                 let policy = door.policy();
-                let address = policy.identity().address(peer, headers);
+                let address = policy.identity().caller_by_address(peer, headers).ip();
                 // A proxy that does not say for whom it asks stands for many.
                 (!policy.identity().trusts(address)).then_some(address)
             }),
