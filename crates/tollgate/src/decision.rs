@@ -305,6 +305,44 @@ impl Decision {
         Self::of_many(tiers, admitted, at_us, source)
     }
 
+    /// This decision after what it took was [given back](crate::Limiter::refund_on), because the request cannot wait for its
+    /// [delay](Self::delay): the same verdicts, with what `now`, a look at the same buckets, found left, and bound by the tier with the
+    /// longest delay. A tier that `now` does not have, such as that of a store that has become unreachable, keeps its figures.
+    ///
+    /// ```
+    /// use tollgate::{LocalLimiter, Request, Rule};
+    ///
+    /// let limiter = LocalLimiter::new().with_rules([Rule::new("queue", "1/s queue 5 leaky_bucket".parse()?)?])?;
+    /// let request = Request::new();
+    /// assert!(limiter.decide(&request).delay().is_zero());
+    /// let queued = limiter.decide(&request);
+    /// assert_eq!(queued.remaining(), Some(3));
+    ///
+    /// limiter.refund(&request, queued.clone());
+    /// let denied = queued.given_back(&limiter.peek(&request));
+    /// assert_eq!(denied.remaining(), Some(4), "its place is free again");
+    /// assert!(!denied.delay().is_zero(), "and it would still have to wait");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn given_back(mut self, now: &Self) -> Self {
+        let tiers = match &mut self.tiers {
+            Tiers::One(tier) => tier.as_mut_slice(),
+            Tiers::Many(tiers) => tiers.as_mut_slice(),
+        };
+        for (tier, found) in tiers.iter_mut().zip(now.tiers()) {
+            tier.outcome.charged = false;
+            if tier.rule == found.rule && tier.limit == found.limit {
+                tier.outcome.remaining = found.outcome.remaining;
+                tier.outcome.full_at_us = found.outcome.full_at_us;
+            }
+        }
+        if let Tiers::Many(tiers) = &self.tiers {
+            self.bound = tiers.with_longest_wait();
+        }
+        self
+    }
+
     /// When it was taken.
     pub(crate) fn at_us(&self) -> u64 {
         self.at_us

@@ -238,6 +238,16 @@ impl Limiter {
         })
     }
 
+    /// Says what [`decide_together`](Self::decide_together) would, and takes nothing.
+    pub async fn peek_together(&self, all: &[Met<'_>]) -> Option<Joint> {
+        let together = Together::of(all)?;
+        Some(match &self.home {
+            Home::Here(local) => local.peek_together(&together),
+            #[cfg(feature = "redis")]
+            Home::Shared(shared) => shared.peek_together(&together).await,
+        })
+    }
+
     /// Gives back what [`decide_together`](Self::decide_together) took.
     pub async fn refund_together(&self, all: &[Met<'_>], joint: Joint) {
         let Some(together) = Together::of(all) else {

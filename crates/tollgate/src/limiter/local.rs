@@ -261,6 +261,10 @@ impl LocalLimiter {
         together.decided(self.visit_all(&together.charges, true))
     }
 
+    pub(super) fn peek_together(&self, together: &Together<'_, '_>) -> Joint {
+        together.decided(self.visit_all(&together.charges, false))
+    }
+
     pub(super) fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) {
         for charge in charges {
             let mut tiers = decision.tiers().iter();

@@ -303,6 +303,14 @@ impl SharedLimiter {
         together.decided(whole)
     }
 
+    /// Looks at several requests at once. What was denied a moment ago does not matter.
+    pub(super) async fn peek_together(&self, together: &Together<'_, '_>) -> Joint {
+        let (policies, deadline) = (together.policies(), together.deadline());
+        let charges = &together.charges;
+        let whole = (self.ask(charges, &policies, false, Instant::now(), deadline)).await;
+        together.decided(whole)
+    }
+
     async fn visit(
         &self,
         charges: &[Charge<'_>],

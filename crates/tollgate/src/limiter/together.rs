@@ -23,6 +23,21 @@ pub struct Joint {
     pub each: Vec<Decision>,
 }
 
+impl Joint {
+    /// The same after what it took was [given back](crate::Limiter::refund_together), with the figures that `now` found. See
+    /// [`Decision::given_back`].
+    #[must_use]
+    pub fn given_back(self, now: &Self) -> Self {
+        let each = self.each.into_iter().zip(&now.each);
+        Self {
+            whole: self.whole.given_back(&now.whole),
+            each: each
+                .map(|(decision, now)| decision.given_back(now))
+                .collect(),
+        }
+    }
+}
+
 /// The most buckets that a store takes from at once.
 const MOST: usize = 255;
 

@@ -184,6 +184,38 @@ fn a_limit_in_place_of_the_rules_leaves_everybodys_alone() {
 }
 
 #[test]
+fn what_was_given_back_is_in_no_figure_of_the_decision() {
+    with_each(|limiter| {
+        let rule = |id: &str, text: &str| Rule::new(id, limit(text)).unwrap();
+        let rules = RuleSet::new([
+            rule("client", "1/h burst 3").per([Dimension::Client]),
+            rule("queue", "1/h queue 5 leaky_bucket").per([Dimension::Route]),
+        ])
+        .unwrap();
+        let (a, slow) = (Request::new().client("a"), Request::new().route("slow"));
+        let client = |rule: &Rule| rule.id().as_str() == "client";
+        let queue = |rule: &Rule| rule.id().as_str() == "queue";
+        let met = [rules.meet(&a).only(client), rules.meet(&slow).only(queue)];
+        let decide = || run(limiter.decide_together(&met)).unwrap();
+        assert_eq!(left(&decide().whole), [2, 4]);
+        let queued = decide();
+        assert!(!queued.whole.delay().is_zero());
+        assert_eq!(left(&queued.whole), [1, 3]);
+        run(limiter.refund_together(&met, queued.clone()));
+        let now = run(limiter.peek_together(&met)).unwrap();
+        let back = queued.clone().given_back(&now);
+        assert_eq!(left(&back.whole), [2, 4]);
+        assert_eq!(back.each.iter().map(left).collect::<Vec<_>>(), [[2], [4]]);
+        assert_eq!(back.whole.delay(), queued.whole.delay());
+        let bound = |joint: &tollgate::Joint| joint.whole.tier().unwrap().rule().as_str();
+        assert_eq!((bound(&queued), bound(&back)), ("client", "queue"));
+        run(limiter.refund_together(&met, back));
+        let now = run(limiter.peek_together(&met)).unwrap();
+        assert_eq!(left(&now.whole), [2, 4], "nothing is given back twice");
+    });
+}
+
+#[test]
 fn more_buckets_than_a_store_takes_from_are_refused() {
     let rules = rules();
     let names: Vec<String> = (0..255).map(|nth| format!("client-{nth}")).collect();
