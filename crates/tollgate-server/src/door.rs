@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate::store::{RedisError, RedisStore};
 use tollgate::{Decision, Dimension, Joint, Limiter, Met, Part, Request, Rule};
@@ -96,6 +97,19 @@ impl Door {
             self.notes.decided(met, decision);
         }
         Some(joint)
+    }
+
+    /// Gives back what a call took that cannot wait for its delay, and counts it as too late. The decision that is returned has the figures after
+    /// that, if they are found within `look`.
+    pub async fn turn_away(&self, all: &[Met<'_>], joint: Joint, look: Duration) -> Joint {
+        self.limiter.refund_together(all, joint.clone()).await;
+        let found = tokio::time::timeout(look, self.limiter.peek_together(all)).await;
+        let joint = match found {
+            Ok(Some(found)) => joint.given_back(&found),
+            _ => joint,
+        };
+        self.notes.too_late(&joint.whole);
+        joint
     }
 
     /// The same as middleware, which decides, makes wait and answers.

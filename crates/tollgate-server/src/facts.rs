@@ -10,6 +10,9 @@ use tollgate_tower::policy::Policy;
 /// How many lines of a header are looked at beside the last and all of them joined: as many as the engine compares.
 const FIRST_LINES: usize = 6;
 
+/// Longest value of an attribute that is looked at, in bytes, as of a header at the gateway.
+const MAX_VALUE_BYTES: usize = 1_024;
+
 /// What is known of a request. Everything is optional.
 #[derive(Debug, Default)]
 pub(crate) struct Facts<'a> {
@@ -20,7 +23,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) method: Option<&'a str>,
     pub(crate) host: Option<&'a str>,
     pub(crate) path: Option<Path<'a>>,
-    pub(crate) attributes: Vec<(Name, &'a str)>,
+    pub(crate) attributes: Vec<(Name, Cow<'a, str>)>,
     pub(crate) cost: Option<u64>,
 }
 
@@ -44,18 +47,26 @@ impl<'a> Facts<'a> {
     ///
     /// A header may hold the lines of several, which Envoy joins with commas. Conditions look at each of them, as at the gateway; of
     /// very many at the first and the last, which are those that servers take.
-    pub(crate) fn add_attribute(&mut self, policy: &Policy, name: &str, value: &'a str) -> bool {
+    pub(crate) fn add_attribute(
+        &mut self,
+        policy: &Policy,
+        name: &str,
+        value: impl Into<Cow<'a, str>>,
+    ) -> bool {
         let mut known = policy.rules().attribute_names().iter();
         let Some(known) = known.find(|known| known.as_str() == name) else {
             return false;
         };
-        self.attributes.push((*known, value));
+        let value = value.into();
+        let mut lines = Vec::new();
         if name.starts_with("header:") && value.contains(',') {
-            let mut lines = value.split(',').map(str::trim);
-            let last = lines.next_back();
-            let lines = lines.take(FIRST_LINES).chain(last);
-            self.attributes.extend(lines.map(|line| (*known, line)));
+            let mut all = value.split(',').map(str::trim);
+            let last = all.next_back();
+            let some = all.take(FIRST_LINES).chain(last);
+            lines.extend(some.map(|line| (*known, cut(line.to_owned().into()))));
         }
+        self.attributes.push((*known, cut(value)));
+        self.attributes.extend(lines);
         true
     }
 
@@ -127,4 +138,14 @@ impl<'a> Facts<'a> {
         }
         request
     }
+}
+
+/// A value that is too long is cut and marked, so that it is none of the values that rules name.
+fn cut(mut value: Cow<'_, str>) -> Cow<'_, str> {
+    if value.len() > MAX_VALUE_BYTES {
+        let text = value.to_mut();
+        text.truncate(text.floor_char_boundary(MAX_VALUE_BYTES));
+        text.push('…');
+    }
+    value
 }

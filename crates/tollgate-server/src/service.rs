@@ -51,6 +51,7 @@ struct Shared {
     /// Who asks must say it, if there is one.
     token: Option<Bearer>,
     auth: auth::Auth,
+    rls: rls::Rls,
     metrics: Metrics,
 }
 
@@ -94,9 +95,9 @@ pub fn router(door: Door, config: &config::Service, metrics: Metrics) -> Router 
         auth: auth::Auth::new(&door, config),
         door,
         token: config.token.as_ref().map(Bearer::of),
+        rls: rls::Rls::new(config.rls.clone()),
         metrics,
     });
-    let rls = rls::service(Arc::clone(&shared), config.rls.clone());
     Router::new()
         .route("/v1/check", post(check::check))
         .route("/v1/explain", post(explain::explain))
@@ -105,7 +106,8 @@ pub fn router(door: Door, config: &config::Service, metrics: Metrics) -> Router 
         .route("/v1/forward-auth", any(auth::forward_auth))
         .route("/v1/auth-request", any(auth::auth_request))
         .route("/openapi.json", get(openapi::document))
-        .route_service(rls::PATH, rls)
+        .route(rls::PATH, post(rls::should_rate_limit))
+        .route(rls::OTHER_PATHS, any(rls::unknown_method))
         .route_service(rls::HEALTH_PATH, rls::health())
         .method_not_allowed_fallback(problem::method_not_allowed)
         .fallback(problem::not_found)

@@ -189,7 +189,7 @@ fn value<'a>(subject: Dimension, met: &'a Met<'_>, facts: &'a Facts<'_>) -> Cow<
         Dimension::Attribute(name) => {
             let mut said = facts.attributes.iter();
             said.find(|(said, _)| *said == name)
-                .map(|(_, value)| *value)
+                .map(|(_, value)| &**value)
         }
         _ => None,
     };

@@ -11,6 +11,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tonic_prost_build::configure()
         .out_dir(&written)
         .include_file("generated.rs")
+        // The service reads calls and writes responses itself: `service/rls/call.rs`.
+        .build_server(false)
         .compile_fds(files)?;
     Ok(inline(&written, &server.join("src/service/rls/generated.rs"))?)
 }

@@ -18,6 +18,10 @@ use crate::listen::{self, ListenConfig, ListenMetrics, Uncounted};
 use crate::proxy::{Proxy, ProxyMetrics, ProxySettings};
 use crate::service;
 
+/// Largest head of a request to the service. Gateways pass on what clients send, such as `tracestate`, and Envoy admits a request if its call is
+/// rejected; by default Envoy accepts 60 KiB of headers.
+const SERVICE_HEAD_BYTES: usize = 128 * 1_024;
+
 /// Concurrent calls on one HTTP/2 connection to the service: as many as Envoy makes in all by default. It does not wait to learn the
 /// limit of a new connection, and admits a request whose call is refused.
 const SERVICE_STREAMS: u32 = 1_024;
@@ -110,6 +114,7 @@ impl Opening<'_> {
             most_per_address: config.connections.per_address,
             uncounted: Uncounted::those(move |ip| door.policy().identity().trusts(ip)),
             most_streams: SERVICE_STREAMS,
+            most_head_bytes: SERVICE_HEAD_BYTES,
             metrics: ListenMetrics::new(own.sub_registry_with_prefix("service")),
             ..ListenConfig::default()
         };

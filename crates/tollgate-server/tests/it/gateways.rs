@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::metrics::{OPEN_METRICS, check_open_metrics};
-use crate::served::{Reply, Served, Upstream, ask, free_port, until};
+use crate::served::{Reply, Served, Upstream, ask, ask_bytes, free_port, until};
 use crate::serving::{self, Serving};
 use tollgate_testing::redis_server::RedisServer;
 
@@ -304,6 +304,36 @@ fn envoys_descriptors_are_charged_together_and_shadows_change_nothing() {
         left.contains("\"address\";r=5"),
         "one asked, three passed, and the denied one charged no address: {left}"
     );
+}
+
+#[test]
+fn envoy_limits_requests_whose_headers_are_not_utf8() {
+    let served = Served::start(&format!("service: {{}}\n{RULES}{TENANTS}"));
+    let gateway = Gateway::start("envoy.yaml", &served, envoy);
+    until("envoy does not ask", || {
+        !gateway.get("/", "").header("x-ratelimit-limit").is_empty()
+    });
+    let status = |tenant: &[u8]| {
+        let start = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Tenant: ";
+        let request = [start.as_slice(), tenant, b"\r\n\r\n"].concat();
+        ask_bytes(gateway.address, &request).status
+    };
+    // By the limit of a tenant, and then by that of the address.
+    let tenant: Vec<u16> = (0..4).map(|_| status(b"caf\xe9")).collect();
+    assert_eq!(tenant, [200, 200, 200, 429]);
+    let other: Vec<u16> = (0..4).map(|_| status(b"\xff")).collect();
+    assert_eq!(other, [200, 200, 200, 429]);
+    let hits = gateway.upstream.hits();
+    let rest: Vec<u16> = (0..20).map(|nth| status(&[0xff, 0x80 + nth])).collect();
+    assert!(
+        rest.iter().filter(|status| **status == 200).count() <= 3,
+        "{rest:?}"
+    );
+    assert!(
+        rest.ends_with(&[429; 10]),
+        "no spelling evades the address: {rest:?}"
+    );
+    assert!(gateway.upstream.hits() <= hits + 3);
 }
 
 #[test]

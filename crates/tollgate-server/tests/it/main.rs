@@ -70,6 +70,7 @@ mod served;
 mod service;
 mod service_openapi;
 mod service_rls;
+mod service_rls_hostile;
 mod service_streams;
 mod serving;
 mod small_disk;

@@ -131,9 +131,14 @@ pub(crate) fn ask(
     let request = format!(
         "{method} {path} HTTP/1.1\r\n{host}{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     );
+    ask_bytes(address, request.as_bytes())
+}
+
+/// These bytes on a connection of their own, which the other side is to close.
+pub(crate) fn ask_bytes(address: SocketAddr, request: &[u8]) -> Reply {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
+    stream.write_all(request).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     let answer = String::from_utf8(answer).unwrap();

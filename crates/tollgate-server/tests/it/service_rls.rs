@@ -36,36 +36,42 @@ rules:
   - { id: queue, match: { attributes: { slow: yes } }, per: [\"attribute:slow\"], limit: \"10/s queue 5 leaky_bucket\" }
 ";
 
-fn served(service: &str) -> Served {
+pub(crate) fn served(service: &str) -> Served {
     Served::start(&format!("service: {service}\n{RULES}"))
 }
 
-async fn channel(served: &Served) -> Channel {
+pub(crate) async fn channel(served: &Served) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{}", served.address)).unwrap();
     endpoint.connect().await.unwrap()
 }
 
-fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
-    let entry = |(key, value): &(&str, &str)| Entry {
-        key: (*key).to_owned(),
-        value: (*value).to_owned(),
-    };
+pub(crate) fn descriptor(entries: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(_, _)| entry(key, value);
     RateLimitDescriptor {
         entries: entries.iter().map(entry).collect(),
         ..RateLimitDescriptor::default()
     }
 }
 
-fn asked(descriptors: impl IntoIterator<Item = RateLimitDescriptor>) -> RateLimitRequest {
+fn entry(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Entry {
+    Entry {
+        key: key.as_ref().to_vec(),
+        value: value.as_ref().to_vec(),
+    }
+}
+
+pub(crate) fn asked(
+    descriptors: impl IntoIterator<Item = RateLimitDescriptor>,
+) -> RateLimitRequest {
     RateLimitRequest {
-        domain: "envoy".to_owned(),
+        domain: b"envoy".to_vec(),
         descriptors: descriptors.into_iter().collect(),
         hits_addend: 0,
     }
 }
 
 /// Asks one after the other on one connection.
-fn answers(
+pub(crate) fn answers(
     served: &Served,
     requests: impl IntoIterator<Item = RateLimitRequest>,
 ) -> Vec<Result<RateLimitResponse, Status>> {
@@ -80,15 +86,15 @@ fn answers(
     })
 }
 
-fn answer(served: &Served, request: RateLimitRequest) -> RateLimitResponse {
+pub(crate) fn answer(served: &Served, request: RateLimitRequest) -> RateLimitResponse {
     answers(served, [request]).remove(0).unwrap()
 }
 
-fn passes(response: &RateLimitResponse) -> bool {
+pub(crate) fn passes(response: &RateLimitResponse) -> bool {
     response.overall_code() == Code::Ok
 }
 
-fn codes(response: &RateLimitResponse) -> Vec<Code> {
+pub(crate) fn codes(response: &RateLimitResponse) -> Vec<Code> {
     response
         .statuses
         .iter()
@@ -319,32 +325,97 @@ fn what_cannot_wait_is_denied_and_takes_no_place() {
     );
 }
 
+/// What a call reports of two descriptors, one of which is that of a queue.
+fn figures(response: &RateLimitResponse) -> Vec<(String, Code, u32)> {
+    let figures = |status: &DescriptorStatus| {
+        let limit = status.current_limit.as_ref().unwrap();
+        (limit.name.clone(), status.code(), status.limit_remaining)
+    };
+    response.statuses.iter().map(figures).collect()
+}
+
 #[test]
-fn domains_that_are_not_ours_pass_and_what_is_no_question_is_an_error() {
-    let served = served("{ rls: { domains: [ours] } }");
-    let mut foreign = asked([
-        descriptor(&[("tenant", "t")]),
-        descriptor(&[("client", "a")]),
-    ]);
-    let many: Vec<_> = answers(&served, (0..5).map(|_| foreign.clone()))
-        .into_iter()
-        .map(Result::unwrap)
-        .collect();
-    assert!(many.iter().all(|response| codes(response) == [Code::Ok; 2]));
-    foreign.domain.clear();
-    let mut negative = asked([descriptor(&[("tenant", "t")])]);
-    negative.descriptors[0].is_negative_hits = true;
-    let wrong = [
-        (foreign, tonic::Code::InvalidArgument),
-        (asked([]), tonic::Code::InvalidArgument),
-        (negative, tonic::Code::Unimplemented),
-    ];
-    for (request, code) in wrong {
-        assert_eq!(
-            answers(&served, [request]).remove(0).unwrap_err().code(),
-            code
-        );
+fn a_denied_call_of_a_queue_reports_the_figures_after_its_refund() {
+    let rules = "
+rules:
+  - { id: client, per: [client], limit: \"6/m burst 20\" }
+  - { id: queue, per: [\"attribute:slow\"], limit: \"6/m queue 5 leaky_bucket\" }
+";
+    let redis = RedisServer::start();
+    let over_redis = format!(
+        "store: {{ redis: {:?}, deadline: 10s, instances: 1 }}",
+        redis.url()
+    );
+    for store in ["", over_redis.as_str()] {
+        let served = Served::start(&format!(
+            "service: {{ rls: {{ deadline: 10s }} }}\n{store}\n{rules}"
+        ));
+        let call = || {
+            asked([
+                descriptor(&[("client", "a")]),
+                descriptor(&[("slow", "yes")]),
+            ])
+        };
+        let responses: Vec<_> = answers(&served, (0..4).map(|_| call()))
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
+        assert!(passes(&responses[0]));
+        let reports = |client, code, queue| {
+            vec![
+                ("client".to_owned(), Code::Ok, client),
+                ("queue".to_owned(), code, queue),
+            ]
+        };
+        assert_eq!(figures(&responses[0]), reports(19, Code::Ok, 4));
+        for denied in &responses[1..] {
+            assert!(!passes(denied));
+            assert_eq!(
+                figures(denied),
+                reports(19, Code::OverLimit, 4),
+                "no figure of a denied call counts it"
+            );
+            let header = |name: &str| {
+                let mut headers = denied.response_headers_to_add.iter();
+                let header = headers.find(|header| header.key == name);
+                header.map(|header| header.value.clone()).unwrap()
+            };
+            assert_eq!(
+                header("x-ratelimit-limit"),
+                "5",
+                "of the queue, which denied it"
+            );
+            assert_eq!(header("x-ratelimit-remaining"), "4");
+            let reset = denied.statuses[1].duration_until_reset.unwrap();
+            assert!(reset.seconds <= 10, "of one place, not of two: {reset:?}");
+        }
     }
+}
+
+#[test]
+fn only_the_domains_that_are_ours_are_limited() {
+    let served = served("{ rls: { domains: [ours] } }");
+    let call = |domain: &str| RateLimitRequest {
+        domain: domain.into(),
+        ..asked([
+            descriptor(&[("tenant", "t")]),
+            descriptor(&[("client", "a")]),
+        ])
+    };
+    let foreign = answers(&served, (0..5).map(|_| call("theirs")));
+    assert!(
+        foreign
+            .into_iter()
+            .all(|response| codes(&response.unwrap()) == [Code::Ok; 2])
+    );
+    let ours = answers(&served, (0..3).map(|_| call("ours")));
+    let passed: Vec<bool> = ours
+        .into_iter()
+        .map(|response| passes(&response.unwrap()))
+        .collect();
+    assert_eq!(passed, [true, true, false]);
+    let without = answer(&served, call(""));
+    assert_eq!(codes(&without), [Code::OverLimit; 2]);
 }
 
 #[test]

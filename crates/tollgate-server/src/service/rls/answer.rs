@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use tollgate::{Decision, Joint, Limit, Tier};
-use tollgate_tower::answer::{Answers, Denial, Dialect};
+use tollgate_tower::answer::{Answers, Denial, Dialect, PROBLEM_JSON, failure};
 
 use super::generated::envoy::config::core::v3::HeaderValue;
 use super::generated::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
@@ -15,6 +15,7 @@ use super::generated::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
 use super::generated::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use super::refusal::Refusal;
 use crate::service::answer::field;
 use crate::service::metrics::Outcome;
 
@@ -53,18 +54,16 @@ pub(super) fn unlimited(asked: &RateLimitRequest) -> RateLimitResponse {
     for_all(asked, Code::Ok)
 }
 
-/// The answer to a call that cannot be counted as it is. Not an error: Envoy lets pass what it gets an error for, and anybody can write an odd path.
-pub(super) fn refused(asked: &RateLimitRequest, why: &str) -> RateLimitResponse {
-    let body = serde_json::json!({
-        "type": "about:blank", "title": "Bad Request", "status": 400, "detail": why,
-    });
-    let kind = tollgate_tower::answer::PROBLEM_JSON.to_owned();
+/// The answer to a call that is denied without asking a limit.
+pub(super) fn refused(asked: &RateLimitRequest, refusal: &Refusal) -> RateLimitResponse {
+    let detail = refusal.detail();
+    let body = failure(refusal.status(), &detail, Dialect::Http).into_body();
     RateLimitResponse {
-        response_headers_to_add: vec![header((CONTENT_TYPE.to_string(), kind))],
-        raw_body: body.to_string().into_bytes(),
+        response_headers_to_add: vec![header((CONTENT_TYPE.to_string(), PROBLEM_JSON.to_owned()))],
+        raw_body: body.to_vec(),
         dynamic_metadata: Some(fields([
             ("allowed", Kind::BoolValue(false)),
-            ("refused", Kind::StringValue(why.to_owned())),
+            ("refused", Kind::StringValue(detail.into_owned())),
         ])),
         ..for_all(asked, Code::OverLimit)
     }

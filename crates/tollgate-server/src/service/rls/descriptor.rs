@@ -1,23 +1,17 @@
 //! A descriptor as a request that rules can be matched against.
 
+use std::fmt;
 use std::time::Duration;
 
-use tollgate::{Limit, Met, Rate, Request, Rule};
+use tollgate::{Limit, LimitError, Met, Rate, Request, Rule};
 use tollgate_tower::identity::parse_address;
 use tollgate_tower::policy::Policy;
 
 use super::generated::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::generated::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use super::generated::envoy::r#type::v3::RateLimitUnit;
+use super::refusal::Refusal;
 use crate::facts::Facts;
-
-/// Why a descriptor cannot be counted.
-pub(super) enum Odd {
-    /// Envoy's configuration is at fault.
-    Setup(String),
-    /// The call itself is, and whoever made it must not pass by that.
-    Call(String),
-}
 
 /// What one descriptor says.
 pub(super) struct Descriptor<'a> {
@@ -32,14 +26,14 @@ impl<'a> Descriptor<'a> {
         said: &'a RateLimitDescriptor,
         hits: u32,
         policy: &'a Policy,
-    ) -> Result<Self, Odd> {
+    ) -> Result<Self, Refusal> {
         let mut facts = Facts {
             // A request that says no hits says 0, which is no wish to look.
             cost: said.hits_addend.or((hits > 0).then_some(u64::from(hits))),
             ..Facts::default()
         };
         if said.entries.is_empty() {
-            return Err(Odd::Setup("a descriptor has no entries".to_owned()));
+            return Err(Refusal::NoEntries);
         }
         for entry in &said.entries {
             add(&mut facts, &entry.key, &entry.value, policy)?;
@@ -48,10 +42,21 @@ impl<'a> Descriptor<'a> {
         Ok(Self { facts, limit: None })
     }
 
-    /// Takes the limit that it brings.
-    pub(super) fn override_by(&mut self, said: &RateLimitOverride) -> Result<(), Odd> {
-        self.limit = Some(limit(said)?);
-        Ok(())
+    /// Takes the limit that it brings. One that cannot be is left out, and the rules' own counts: why.
+    pub(super) fn override_by(
+        &mut self,
+        said: &RateLimitOverride,
+    ) -> Result<Option<Unusable>, Refusal> {
+        if said.requests_per_unit == 0 && said.unit() != RateLimitUnit::Unknown {
+            return Err(Refusal::Blocked);
+        }
+        match limit(said) {
+            Ok(limit) => {
+                self.limit = Some(limit);
+                Ok(None)
+            }
+            Err(unusable) => Ok(Some(unusable)),
+        }
     }
 
     /// The rules that count by what it says. Others are for other descriptors: what it does not say is not a value of its own, as it
@@ -69,39 +74,85 @@ impl<'a> Descriptor<'a> {
     }
 }
 
-/// Of what is said twice, the first counts.
+/// Of a key that is there twice, the first counts.
 fn add<'a>(
     facts: &mut Facts<'a>,
-    key: &str,
-    value: &'a str,
+    key: &[u8],
+    value: &'a [u8],
     policy: &'a Policy,
-) -> Result<(), Odd> {
-    if key.is_empty() {
-        return Err(Odd::Setup("an entry has no key".to_owned()));
-    }
+) -> Result<(), Refusal> {
     match key {
-        "client" => _ = facts.client.get_or_insert(value.into()),
-        "plan" => _ = facts.plan.get_or_insert(value.into()),
-        "method" => _ = facts.method.get_or_insert(value),
-        "host" | "authority" => _ = facts.host.get_or_insert(value),
-        "route" => _ = facts.route.get_or_insert(value),
-        "ip" | "remote_address" => {
-            let ip =
-                parse_address(value).map_err(|_| Odd::Call(format!("{key} is not an address")))?;
-            facts.ip.get_or_insert(ip);
+        b"" => return Err(Refusal::NoKey),
+        b"client" => {
+            let client = text("client", value)?;
+            facts.client.get_or_insert(client.into());
         }
-        "path" if facts.path.is_none() => {
-            let refused = |error| Odd::Call(format!("path: {error}"));
-            facts.set_path(policy, value).map_err(refused)?;
+        b"plan" => {
+            let plan = text("plan", value)?;
+            facts.plan.get_or_insert(plan.into());
         }
-        "path" => {}
-        other => _ = facts.add_attribute(policy, other, value),
+        b"method" => {
+            let method = text("method", value)?;
+            http::Method::from_bytes(value).map_err(|_| Refusal::Method)?;
+            facts.method.get_or_insert(method);
+        }
+        b"host" | b"authority" => {
+            let host = text("host", value)?;
+            if facts.host.is_none() {
+                facts.set_host(host).map_err(Refusal::Host)?;
+            }
+        }
+        b"route" => {
+            let route = text("route", value)?;
+            facts.route.get_or_insert(route);
+        }
+        b"ip" => add_address(facts, "ip", value)?,
+        b"remote_address" => add_address(facts, "remote_address", value)?,
+        b"path" if facts.path.is_none() => {
+            let path = text("path", value)?;
+            facts.set_path(policy, path).map_err(Refusal::Path)?;
+        }
+        b"path" => {}
+        // Rules name attributes in UTF-8, so no other key is one of theirs.
+        other => {
+            if let Ok(name) = std::str::from_utf8(other) {
+                // What is no text becomes text, as for a header at the gateway.
+                facts.add_attribute(policy, name, String::from_utf8_lossy(value));
+            }
+        }
     }
     Ok(())
 }
 
+fn add_address(facts: &mut Facts<'_>, key: &'static str, value: &[u8]) -> Result<(), Refusal> {
+    let ip = parse_address(text(key, value)?).map_err(|_| Refusal::Address(key))?;
+    facts.ip.get_or_insert(ip);
+    Ok(())
+}
+
+/// The value of an entry that rules mean by its key. What is no text would be another client, or no host and path that a rule names, so
+/// such a request is refused, as the gateway refuses it.
+fn text<'a>(key: &'static str, value: &'a [u8]) -> Result<&'a str, Refusal> {
+    std::str::from_utf8(value).map_err(|_| Refusal::NotText(key))
+}
+
+/// Why a limit cannot take the place of the rules'.
+pub(super) enum Unusable {
+    NoUnit,
+    Limit(LimitError),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoUnit => f.write_str("the limit has no unit"),
+            Self::Limit(error) => error.fmt(f),
+        }
+    }
+}
+
 /// So many in a unit of time, all at once or spread over it.
-fn limit(said: &RateLimitOverride) -> Result<Limit, Odd> {
+fn limit(said: &RateLimitOverride) -> Result<Limit, Unusable> {
     const DAY: u64 = 24 * 3_600;
     let seconds = match said.unit() {
         RateLimitUnit::Second => 1,
@@ -110,10 +161,10 @@ fn limit(said: &RateLimitOverride) -> Result<Limit, Odd> {
         RateLimitUnit::Day => DAY,
         RateLimitUnit::Month => 30 * DAY,
         RateLimitUnit::Year => 365 * DAY,
-        RateLimitUnit::Unknown => return Err(Odd::Setup("a limit has no unit".to_owned())),
+        RateLimitUnit::Unknown => return Err(Unusable::NoUnit),
     };
     let count = u64::from(said.requests_per_unit);
     let rate = Rate::new(count, Duration::from_secs(seconds));
     let limit = rate.and_then(|rate| Limit::token_bucket(rate, count));
-    limit.map_err(|error| Odd::Setup(format!("a limit cannot be: {error}")))
+    limit.map_err(Unusable::Limit)
 }

@@ -1,0 +1,422 @@
+//! Envoy's protocol with whatever a client can put into a header, and whatever a configuration can make of it: every call gets a decision,
+//! since Envoy admits a request for which it gets an error.
+
+use bytes::{BufMut as _, Bytes};
+use http_body_util::{BodyExt as _, Full};
+use prost::Message as _;
+use tollgate_server::service::protocol::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use tollgate_server::service::protocol::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use tollgate_server::service::protocol::envoy::r#type::v3::RateLimitUnit;
+use tollgate_server::service::protocol::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use tollgate_server::service::protocol::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use tollgate_server::service::protocol::envoy::service::ratelimit::v3::{
+    RateLimitRequest, RateLimitResponse,
+};
+use tower::ServiceExt as _;
+
+use crate::database::block_on;
+use crate::served::Served;
+use crate::service_rls::{answer, answers, asked, channel, codes, descriptor, passes, served};
+use crate::serving::Serving;
+use tollgate_testing::redis_server::RedisServer;
+
+/// What comes of so many of these calls.
+fn admitted(served: &Served, call: &RateLimitRequest, count: usize) -> usize {
+    let responses = answers(served, (0..count).map(|_| call.clone()));
+    let responses = responses.into_iter().map(Result::unwrap);
+    responses.filter(passes).count()
+}
+
+fn count_of(served: &Served, outcome: &str) -> u64 {
+    let line =
+        format!("tollgate_service_requests_total{{endpoint=\"rls\",outcome=\"{outcome}\"}} ");
+    let metrics = served.metrics();
+    let mut lines = metrics.lines();
+    let count = lines.find_map(|found| found.strip_prefix(line.as_str()));
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
+#[test]
+fn a_value_that_is_not_utf8_is_limited_like_any_other() {
+    for value in [
+        b"\xff".as_slice(),
+        b"caf\xe9",
+        b"a\xc3",
+        b"\xed\xa0\x80",
+        b"\0\x01\x7f",
+        b"",
+    ] {
+        let served = served("{}");
+        let call = asked([descriptor(&[("tenant", value)])]);
+        assert_eq!(admitted(&served, &call, 5), 2, "{value:?}");
+        let counts = ["allowed", "denied", "invalid"].map(|outcome| count_of(&served, outcome));
+        assert_eq!(counts, [2, 3, 0], "{value:?}");
+    }
+}
+
+#[test]
+fn values_that_are_long_share_a_bucket_with_those_that_begin_alike() {
+    let served = served("{}");
+    let long = |last: &str| {
+        let value = "é".repeat(800) + last;
+        asked([descriptor(&[("tenant", value)])])
+    };
+    let passed: Vec<bool> = ["a", "b", "c"]
+        .map(|last| passes(&answer(&served, long(last))))
+        .to_vec();
+    assert_eq!(passed, [true, true, false]);
+}
+
+#[test]
+fn an_identity_host_path_or_method_that_is_not_text_is_denied() {
+    let served = served("{}");
+    let keys = [
+        "client",
+        "plan",
+        "method",
+        "host",
+        "authority",
+        "route",
+        "path",
+        "ip",
+        "remote_address",
+    ];
+    for key in keys {
+        for value in [b"/\xff".as_slice(), b"caf\xe9"] {
+            let response = answer(&served, asked([descriptor(&[(key, value)])]));
+            assert_eq!(codes(&response), [Code::OverLimit], "{key}");
+            let body = String::from_utf8(response.raw_body).unwrap();
+            assert!(body.contains("\"status\":400"), "{key}: {body}");
+        }
+    }
+    for (key, value) in [
+        ("path", "/a%2fb"),
+        ("path", "nowhere"),
+        ("ip", "somewhere"),
+        ("remote_address", ""),
+        ("method", ""),
+        ("method", "GET /"),
+        ("host", "shop.example.com:x"),
+        ("authority", "user@shop.example.com"),
+        ("host", "shop.example.com:80:80"),
+    ] {
+        let response = answer(&served, asked([descriptor(&[(key, value)])]));
+        assert_eq!(codes(&response), [Code::OverLimit], "{key} {value}");
+    }
+    assert_eq!(count_of(&served, "invalid"), 9 * 2 + 9);
+    assert_eq!(count_of(&served, "allowed"), 0);
+}
+
+#[test]
+fn no_other_form_of_a_host_or_header_evades_its_rule() {
+    let served = Served::start(
+        "
+service: {}
+rules:
+  - { id: shop, match: { host: shop.example.com }, per: [], limit: \"1/h burst 1\" }
+  - { id: region, match: { headers: { X-Region: eu } }, per: [], limit: \"1/h burst 1\" }
+",
+    );
+    let is_denied = |key: &str, value: String| {
+        let call = asked([descriptor(&[(key, value)])]);
+        !passes(&answer(&served, call))
+    };
+    assert!(!is_denied("host", "shop.example.com".to_owned()));
+    for host in [
+        "SHOP.example.com.",
+        "shop.example.com:443",
+        "[shop.example.com]",
+        "..",
+    ] {
+        assert!(is_denied("host", host.to_owned()), "{host}");
+    }
+    let region = |value: String| is_denied("header:x-region", value);
+    assert!(!region("eu".to_owned()));
+    // As Envoy joins the lines of a header.
+    let junk = "x".repeat(2_000);
+    for value in [
+        "us,eu",
+        "eu, us",
+        &format!("{junk},eu"),
+        &format!("eu,{junk}"),
+    ] {
+        assert!(region(value.to_owned()), "{value}");
+    }
+    assert!(!region(junk));
+}
+
+#[test]
+fn keys_that_no_rule_can_name_are_ignored() {
+    let served = served("{}");
+    let call = asked([descriptor(&[
+        (b"\xff\xfe".as_slice(), b"x".as_slice()),
+        (b"tenant", b"t"),
+    ])]);
+    assert_eq!(admitted(&served, &call, 3), 2);
+}
+
+fn with_limit(requests_per_unit: u32, unit: i32) -> RateLimitRequest {
+    let mut call = asked([descriptor(&[("tenant", "t")])]);
+    call.descriptors[0].limit = Some(RateLimitOverride {
+        requests_per_unit,
+        unit,
+    });
+    call
+}
+
+#[test]
+fn a_limit_of_a_descriptor_that_cannot_be_leaves_that_of_the_rule() {
+    let cases = [
+        (10_000_001, RateLimitUnit::Second.into()),
+        (u32::MAX, RateLimitUnit::Second.into()),
+        (u32::MAX, RateLimitUnit::Year.into()),
+        (5, RateLimitUnit::Unknown.into()),
+        (0, RateLimitUnit::Unknown.into()),
+        (5, 99),
+        (5, i32::MIN),
+    ];
+    for (count, unit) in cases {
+        let served = served("{ rls: { overrides: true } }");
+        let call = with_limit(count, unit);
+        assert_eq!(admitted(&served, &call, 4), 2, "{count} per {unit}");
+        let metrics = served.metrics();
+        let line = "tollgate_service_ignored_overrides_total 4";
+        assert!(metrics.contains(line), "{count} per {unit}: {metrics}");
+    }
+}
+
+#[test]
+fn a_limit_of_a_descriptor_that_is_0_admits_nothing() {
+    let served = served("{ rls: { overrides: true } }");
+    let call = with_limit(0, RateLimitUnit::Hour.into());
+    let response = answer(&served, call.clone());
+    assert_eq!(codes(&response), [Code::OverLimit]);
+    let body = String::from_utf8(response.raw_body).unwrap();
+    assert!(body.contains("\"status\":429"), "{body}");
+    assert_eq!(count_of(&served, "denied"), 1);
+    let strict = self::served("{}");
+    assert_eq!(admitted(&strict, &call, 4), 2, "where none may be brought");
+}
+
+#[test]
+fn hits_that_no_limit_holds_are_denied_and_charge_nothing() {
+    let redis = RedisServer::start();
+    let over_redis = format!(
+        "store: {{ redis: {:?}, deadline: 10s, instances: 1 }}",
+        redis.url()
+    );
+    for store in ["", over_redis.as_str()] {
+        let served = Served::start(&format!(
+            "service: {{ rls: {{ deadline: 10s }} }}\n{store}\nrules: [{{ id: tenant, per: [\"attribute:tenant\"], limit: \"1/h burst 2\" }}]"
+        ));
+        let plain = asked([descriptor(&[("tenant", "t")])]);
+        for hits in [3, 1 << 32, 1 << 53, (1 << 53) + 1, u64::MAX - 1, u64::MAX] {
+            let mut call = plain.clone();
+            call.descriptors[0].hits_addend = Some(hits);
+            assert!(!passes(&answer(&served, call)), "{hits}");
+        }
+        let mut call = plain.clone();
+        call.hits_addend = u32::MAX;
+        assert!(!passes(&answer(&served, call)));
+        assert_eq!(admitted(&served, &plain, 3), 2, "{store}");
+    }
+}
+
+#[test]
+fn calls_that_only_configuration_can_cause_are_denied() {
+    let served = served("{}");
+    let tenant = || descriptor(&[("tenant", "t")]);
+    let mut negative = asked([tenant()]);
+    negative.descriptors[0].is_negative_hits = true;
+    let calls = [
+        ("no descriptors", asked([])),
+        ("65 descriptors", asked((0..65).map(|_| tenant()))),
+        (
+            "no entries",
+            asked([tenant(), RateLimitDescriptor::default()]),
+        ),
+        ("no key", asked([descriptor(&[("", "x")])])),
+        ("negative hits", negative),
+    ];
+    let count = u64::try_from(calls.len()).unwrap();
+    for (what, call) in calls {
+        let (descriptors, response) = (call.descriptors.len(), answer(&served, call));
+        assert_eq!(response.overall_code(), Code::OverLimit, "{what}");
+        assert_eq!(
+            codes(&response),
+            vec![Code::OverLimit; descriptors],
+            "{what}"
+        );
+    }
+    assert_eq!(count_of(&served, "invalid"), count);
+    assert_eq!(
+        admitted(&served, &asked([tenant()]), 3),
+        2,
+        "none was charged"
+    );
+}
+
+#[test]
+fn a_call_that_meets_too_many_buckets_is_denied() {
+    let rules: String = (0..5)
+        .map(|nth| format!("  - {{ id: r{nth}, per: [client], limit: \"1/h burst 2\" }}\n"))
+        .collect();
+    let served = Served::start(&format!("service: {{}}\nrules:\n{rules}"));
+    let clients = |count: usize| {
+        asked((0..count).map(|nth| descriptor(&[("client", format!("client-{nth}"))])))
+    };
+    assert_eq!(admitted(&served, &clients(52), 1), 0);
+    assert_eq!(count_of(&served, "invalid"), 1);
+    assert_eq!(admitted(&served, &clients(51), 3), 2);
+}
+
+/// What a body gets that is sent as it is: the status of gRPC and the message.
+fn raw(served: &Served, body: Vec<u8>) -> (String, RateLimitResponse) {
+    block_on(async {
+        let request = http::Request::post(format!(
+            "http://{}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            served.address
+        ))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(tonic::body::Body::new(Full::new(Bytes::from(body))))
+        .unwrap();
+        let response = channel(served).await.oneshot(request).await.unwrap();
+        assert_eq!(response.headers()["content-type"], "application/grpc");
+        let body = response.into_body().collect().await.unwrap();
+        let trailers = body.trailers().cloned().unwrap_or_default();
+        let status = trailers["grpc-status"].to_str().unwrap().to_owned();
+        let frame = body.to_bytes();
+        let message = frame.get(5..).unwrap_or_default();
+        (status, RateLimitResponse::decode(message).unwrap())
+    })
+}
+
+fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
+    let mut body = vec![flag];
+    body.put_u32(u32::try_from(message.len()).unwrap());
+    body.extend_from_slice(message);
+    body
+}
+
+#[test]
+fn a_message_that_cannot_be_read_is_denied() {
+    let served = served("{}");
+    let right = asked([descriptor(&[("tenant", "t")])]).encode_to_vec();
+    let cut = right.len() - 1;
+    let bodies = [
+        Vec::new(),
+        vec![0, 0],
+        framed(0, b"\xff\xff\xff"),
+        framed(0, &right[..cut]),
+        framed(0, &right)[..cut].to_vec(),
+        [framed(0, &right), framed(0, &right)].concat(),
+        framed(1, &right),
+        framed(7, &right),
+    ];
+    let count = u64::try_from(bodies.len()).unwrap();
+    for body in bodies {
+        let (status, response) = raw(&served, body.clone());
+        assert_eq!(
+            (status.as_str(), response.overall_code()),
+            ("0", Code::OverLimit),
+            "{body:?}"
+        );
+    }
+    assert_eq!(count_of(&served, "invalid"), count);
+    let (status, response) = raw(&served, framed(0, &right));
+    assert_eq!((status.as_str(), passes(&response)), ("0", true));
+}
+
+#[test]
+fn long_headers_are_decided_on_however_large_they_make_a_call() {
+    let served = served("{}");
+    let header = "x".repeat(60 * 1_024);
+    // All that Envoy accepts by default, in eight descriptors.
+    let large = asked((0..8).map(|_| {
+        descriptor(&[
+            ("tenant", header.as_str()),
+            ("unknown", header.as_str()),
+            ("path", "/"),
+        ])
+    }));
+    assert_eq!(admitted(&served, &large, 3), 2);
+    let mut too_large = asked([descriptor(&[("tenant", "t")])]);
+    too_large.descriptors[0].entries[0].value = vec![b'x'; 5 << 20];
+    assert!(!passes(&answer(&served, too_large)));
+    assert_eq!(count_of(&served, "invalid"), 1);
+}
+
+const TOKEN: &str = "0123456789abcdef";
+
+/// Calls of the program itself.
+fn calls(
+    serving: &Serving,
+    calls: Vec<tonic::Request<RateLimitRequest>>,
+) -> Vec<RateLimitResponse> {
+    let address = serving.address("service");
+    block_on(async {
+        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}"));
+        let channel = endpoint.unwrap().connect().await.unwrap();
+        let mut client = RateLimitServiceClient::new(channel);
+        let mut responses = Vec::new();
+        for mut call in calls {
+            let token = format!("Bearer {TOKEN}").parse().unwrap();
+            call.metadata_mut().insert("authorization", token);
+            let response = client.should_rate_limit(call).await.unwrap();
+            responses.push(response.into_inner());
+        }
+        responses
+    })
+}
+
+fn serving() -> Serving {
+    Serving::by(&format!(
+        "
+service: {{ listen: 127.0.0.1:0, token: {TOKEN} }}
+log: {{ format: json }}
+rules: [{{ id: tenant, per: [\"attribute:tenant\"], limit: \"1/h burst 2\" }}]
+"
+    ))
+}
+
+#[test]
+fn long_metadata_of_a_call_is_no_error() {
+    let serving = serving();
+    let call = || {
+        let mut call = tonic::Request::new(asked([descriptor(&[("tenant", "t")])]));
+        // What Envoy passes on of a client's trace.
+        let state = format!("a={}", "x".repeat(58 * 1_024)).parse().unwrap();
+        call.metadata_mut().insert("tracestate", state);
+        call
+    };
+    let responses = calls(&serving, (0..3).map(|_| call()).collect());
+    let passed: Vec<bool> = responses.iter().map(passes).collect();
+    assert_eq!(passed, [true, true, false]);
+}
+
+#[test]
+fn denied_calls_are_logged_with_what_to_do_and_without_a_line_of_a_clients_own() {
+    let serving = serving();
+    let odd = asked([descriptor(&[
+        ("client", "mallory\n{\"level\":\"ERROR\"}\u{202e}"),
+        ("path", "/a%2fb"),
+    ])]);
+    let without_a_key = asked([descriptor(&[("", "x")])]);
+    let all = std::iter::repeat_n(odd, 50).chain(std::iter::repeat_n(without_a_key, 5));
+    let responses = calls(&serving, all.map(tonic::Request::new).collect());
+    assert!(responses.iter().all(|response| !passes(response)));
+    serving.wait_for("give every action in Envoy's rate_limits a descriptor_key");
+    let log = serving.log();
+    let lines = |words: &str| log.lines().filter(|line| line.contains(words)).count();
+    let denied = lines("denied a call of Envoy's protocol");
+    assert!((1..10).contains(&denied), "at most one a second: {log}");
+    assert_eq!(lines("descriptor_key"), 1, "once: {log}");
+    assert!(log.contains("encoded slash"), "{log}");
+    assert!(log.contains("client mallory"), "{log}");
+    assert!(!log.contains('\u{202e}'), "{log}");
+    for line in log.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_ne!(line["level"], "ERROR", "{line}");
+    }
+}
