@@ -11,7 +11,7 @@ DEPLOY_NEEDS := promtool:prometheus systemd-analyze:systemd logrotate:logrotate 
 BUILD := cargo build --release --workspace
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt audit licences soak faults fuzz bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments steady bench-peers clean
+.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt audit licences soak faults fuzz openapi bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments steady bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -101,10 +101,15 @@ faults: needs ## every fault of Redis, one after the other: how long callers wai
 
 # For each target; and which, if not all.
 FUZZ_SECONDS ?= 720
-FUZZ_TARGETS ?= path limit key forwarded config
+FUZZ_TARGETS ?= path limit key forwarded config rls json
 
 fuzz: tools ## hostile input for every parser, on a nightly toolchain, two at a time (half an hour; FUZZ_SECONDS=60 for a look)
 	@tools/fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+openapi: tools ## the service's OpenAPI document: linted, validated, compared with the service, and a client made of it (about three minutes)
+	@tools/need python/ensurepip:python3-venv npm:npm curl:curl
+	@cargo build --quiet --package tollgate-server
+	@tools/openapi/check target/debug/tollgate target/openapi
 
 bench-engine: tools ## checks per second beside governor, in one run (about a minute)
 	cargo bench --package tollgate --bench engine

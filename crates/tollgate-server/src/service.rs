@@ -13,6 +13,7 @@ mod openapi;
 mod problem;
 mod reading;
 mod rls;
+mod strict_json;
 mod usage;
 
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
-use axum::routing::{any, get, post};
+use axum::routing::{MethodFilter, any, get, on, post};
 use http::Response;
 
 use crate::bearer::{Bearer, may_be_sent_by_a_page};
@@ -34,7 +35,7 @@ use problem::Problem;
 #[doc(hidden)]
 pub use rls::generated as protocol;
 
-/// What can be asked for over HTTP: the method, the path, and what it is for. Forward-auth takes any method.
+/// What can be asked for over HTTP: the method, the path, and what it is for. Forward-auth takes any standard method.
 pub const ENDPOINTS: [(&str, &str, &str); 7] = [
     ("POST", "/v1/check", "whether requests may go"),
     ("POST", "/v1/explain", "why a request may go or not"),
@@ -103,8 +104,14 @@ pub fn router(door: Door, config: &config::Service, metrics: Metrics) -> Router 
         .route("/v1/explain", post(explain::explain))
         .route("/v1/inspect", post(usage::inspect))
         .route("/v1/reset", post(usage::reset))
-        .route("/v1/forward-auth", any(auth::forward_auth))
-        .route("/v1/auth-request", any(auth::auth_request))
+        .route(
+            "/v1/forward-auth",
+            on(standard_methods(), auth::forward_auth),
+        )
+        .route(
+            "/v1/auth-request",
+            on(standard_methods(), auth::auth_request),
+        )
         .route("/openapi.json", get(openapi::document))
         .route(rls::PATH, post(rls::should_rate_limit))
         .route(rls::OTHER_PATHS, any(rls::unknown_method))
@@ -112,4 +119,17 @@ pub fn router(door: Door, config: &config::Service, metrics: Metrics) -> Router 
         .method_not_allowed_fallback(problem::method_not_allowed)
         .fallback(problem::not_found)
         .with_state(shared)
+}
+
+/// The methods that gateways may ask with, which are those that OpenAPI can name. Most ask with GET; the method of the client's request is in a
+/// header.
+fn standard_methods() -> MethodFilter {
+    MethodFilter::GET
+        .or(MethodFilter::PUT)
+        .or(MethodFilter::POST)
+        .or(MethodFilter::DELETE)
+        .or(MethodFilter::OPTIONS)
+        .or(MethodFilter::HEAD)
+        .or(MethodFilter::PATCH)
+        .or(MethodFilter::TRACE)
 }

@@ -15,7 +15,7 @@ use tollgate_tower::policy::{Head, Policy, Refusal};
 use super::answer::Answer;
 use super::metrics::{Endpoint, Outcome};
 use super::problem::Problem;
-use super::reading::{self, Fields, LONGEST_PATH, LONGEST_TEXT, kind};
+use super::reading::{self, Fields, LONGEST_PATH, LONGEST_TEXT, is_longer, kind};
 use super::{Service, Shared};
 use crate::document::reading::shortened;
 use crate::facts::Facts;
@@ -90,16 +90,11 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Pro
     let Some(checks) = many(&body)? else {
         let answer = decide(shared, &policy, read(&body, "", &policy)?, parent).await;
         let status = match by_decision {
-            true => StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK),
+            true => status_by(&answer),
             false => StatusCode::OK,
         };
         return Ok(with_body(status, &answer));
     };
-    if by_decision {
-        return Err(Problem::bad(
-            "?status=decision is for one check, not for several",
-        ));
-    }
     let read = |(nth, check)| read(check, &format!("checks[{nth}]"), &policy);
     // All are read before one is decided: who made a mistake has not paid for the half of it.
     let checks: Vec<Check<'_>> = checks
@@ -111,7 +106,21 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Pro
         .into_iter()
         .map(|check| decide(shared, &policy, check, parent));
     let results = join_all(decided).await;
-    Ok(with_body(StatusCode::OK, &json!({ "results": results })))
+    let denied = results.iter().find(|answer| answer.status != 200);
+    let status = match denied.filter(|_| by_decision) {
+        Some(answer) => status_by(answer),
+        None => StatusCode::OK,
+    };
+    Ok(with_body(status, &json!({ "results": results })))
+}
+
+/// The status that says what was decided. That of a request that is refused is 403, since 400 says that the check cannot be understood.
+fn status_by(answer: &Answer) -> StatusCode {
+    match StatusCode::from_u16(answer.status) {
+        Ok(StatusCode::BAD_REQUEST) => StatusCode::FORBIDDEN,
+        Ok(status) => status,
+        Err(_) => StatusCode::OK,
+    }
 }
 
 /// The checks, if there are several.
@@ -186,7 +195,7 @@ async fn decide(
 
 fn read<'a>(check: &'a Value, at: &str, policy: &'a Policy) -> Result<Check<'a>, Problem> {
     let fields = Fields::of(check, at, FACTS)?;
-    if fields.get("request").is_some() {
+    if fields.has("request") {
         return Ok(Check::Described(Box::new(Described::read(check, at)?)));
     }
     let cost = fields.number("cost")?;
@@ -218,9 +227,10 @@ pub(super) fn told<'a>(
         return Ok(Err(error.into()));
     }
     for (name, value) in fields.object("attributes")?.into_iter().flatten() {
-        let Some(value) = value.as_str().filter(|value| value.len() <= LONGEST_TEXT) else {
+        let text = value.as_str();
+        let Some(value) = text.filter(|value| !is_longer(value, LONGEST_TEXT)) else {
             let what = format!(
-                "{} needs text of up to {LONGEST_TEXT} bytes",
+                "{} needs text of up to {LONGEST_TEXT} characters",
                 shortened(name)
             );
             return Err(fields.wrong("attributes", what));
@@ -303,6 +313,9 @@ fn read_headers(fields: &Fields<'_>) -> Result<HeaderMap, Problem> {
             Value::Array(values) => values.as_slice(),
             value => std::slice::from_ref(value),
         };
+        if is_longer(name, LONGEST_TEXT) {
+            return Err(wrong());
+        }
         let name = HeaderName::try_from(name).map_err(|_| wrong())?;
         for value in values {
             let value = value

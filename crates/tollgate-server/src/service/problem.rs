@@ -29,6 +29,14 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
+    /// The same about something that is well-formed and not there.
+    pub(super) fn not_found(self) -> Self {
+        Self {
+            status: StatusCode::NOT_FOUND,
+            ..self
+        }
+    }
+
     /// The token is missing, or another one.
     pub(super) fn unauthorised() -> Self {
         Self::new(

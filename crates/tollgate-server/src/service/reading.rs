@@ -10,16 +10,20 @@ use serde_json::{Map, Value};
 use tollgate::words::nearest;
 
 use super::problem::Problem;
+use super::strict_json;
 use crate::document::reading::{listed, shortened};
 
 /// The most bytes of a question.
 pub(super) const MOST_BYTES: usize = 256 * 1_024;
 
-/// A text of more bytes names nobody.
+/// A text of more characters names nobody.
 pub(super) const LONGEST_TEXT: usize = 1_024;
 
-/// The longest path that is looked at.
+/// The longest path that is looked at, in characters.
 pub(super) const LONGEST_PATH: usize = 16 * 1_024;
+
+/// Largest number that is read: every parser of JSON keeps it exact.
+const MAX_NUMBER: u64 = (1 << 53) - 1;
 
 /// How long a question may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -42,7 +46,7 @@ pub(super) async fn whole(body: Body) -> Result<Bytes, Problem> {
 }
 
 pub(super) fn json(body: &[u8]) -> Result<Value, Problem> {
-    serde_json::from_slice(body).map_err(|error| Problem::bad(format!("not JSON: {error}")))
+    strict_json::parse(body).map_err(|error| Problem::bad(format!("not JSON: {error}")))
 }
 
 /// An object whose fields are known.
@@ -98,6 +102,11 @@ impl<'a> Fields<'a> {
         self.map.get(name).filter(|value| !value.is_null())
     }
 
+    /// Whether it is there, be it `null`.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.map.contains_key(name)
+    }
+
     /// Text that says something.
     pub(super) fn text(&self, name: &str, most: usize) -> Result<Option<&'a str>, Problem> {
         let Some(value) = self.get(name) else {
@@ -105,8 +114,8 @@ impl<'a> Fields<'a> {
         };
         match value.as_str() {
             Some("") => Err(self.wrong(name, "this is empty; leave it out if there is none")),
-            Some(text) if text.len() > most => {
-                Err(self.wrong(name, format!("this has more than {most} bytes")))
+            Some(text) if is_longer(text, most) => {
+                Err(self.wrong(name, format!("this has more than {most} characters")))
             }
             Some(text) => Ok(Some(text)),
             None => Err(self.wrong(name, format!("expected text, got {}", kind(value)))),
@@ -118,15 +127,16 @@ impl<'a> Fields<'a> {
         self.text(name, most)?.ok_or_else(missing)
     }
 
+    /// A whole number, however it is written: 1.0 and 1e0 are 1, as in JSON Schema.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
         let wrong = |value| {
             let got = kind(value);
             self.wrong(
                 name,
-                format!("expected a whole number from 0 on, got {got}"),
+                format!("expected a whole number from 0 to {MAX_NUMBER}, got {got}"),
             )
         };
-        let read = |value: &'a Value| value.as_u64().ok_or_else(|| wrong(value));
+        let read = |value: &'a Value| whole_number(value).ok_or_else(|| wrong(value));
         self.get(name).map(read).transpose()
     }
 
@@ -135,6 +145,28 @@ impl<'a> Fields<'a> {
         let read = |value: &'a Value| value.as_object().ok_or_else(|| wrong(value));
         self.get(name).map(read).transpose()
     }
+}
+
+/// Whether it has more than so many characters.
+pub(super) fn is_longer(text: &str, most: usize) -> bool {
+    text.len() > most && text.chars().nth(most).is_some()
+}
+
+fn whole_number(value: &Value) -> Option<u64> {
+    let number = value.as_u64().or_else(|| {
+        let number = value.as_f64().filter(|number| number.fract() == 0.0)?;
+        // All whole numbers up to the largest are exact in a double.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_precision_loss,
+            clippy::cast_sign_loss,
+            reason = "within the bounds"
+        )]
+        (0.0..=MAX_NUMBER as f64)
+            .contains(&number)
+            .then_some(number as u64)
+    });
+    number.filter(|number| *number <= MAX_NUMBER)
 }
 
 pub(super) fn kind(value: &Value) -> &'static str {

@@ -106,18 +106,19 @@ fn everybody(fields: &Fields<'_>) -> Result<bool, Problem> {
     }
 }
 
-/// Who is meant. What nobody looks at is no caller, and an error rather than left out: it would mean somebody else.
+/// Who is meant. An attribute that no rule looks at names no caller, and a path that is refused has no bucket: both are errors rather than
+/// left out, which would mean somebody else.
 fn read<'a>(fields: &Fields<'a>, policy: &'a Policy) -> Result<Facts<'a>, Problem> {
     let unknown = |name: &str| {
         let what = format!("no rule looks at {}", shortened(name));
-        Err(fields.wrong("attributes", what))
+        Err(fields.wrong("attributes", what).not_found())
     };
     let refused = |refusal: Refusal| {
         let field = match refusal {
             Refusal::Host(_) => "host",
             _ => "path",
         };
-        fields.wrong(field, format!("this is refused: {refusal}"))
+        (fields.wrong(field, format!("this is refused: {refusal}"))).not_found()
     };
     told(fields, policy, unknown)?.map_err(refused)
 }

@@ -189,7 +189,7 @@ rules:
             );
         }
         let reply = served.post("/v1/inspect", "", &json!({ "host": host }).to_string());
-        assert_eq!(reply.status, 400);
+        assert_eq!(reply.status, 404);
         let detail = reply.json()["detail"].as_str().unwrap().to_owned();
         assert!(
             detail.starts_with("host: this is refused: the "),
@@ -305,7 +305,7 @@ fn what_is_no_question_is_refused_with_what_would_be_right() {
         ("[]", "the body: expected an object with request, client"),
         (
             "{\"cost\":-1}",
-            "cost: expected a whole number from 0 on, got a number",
+            "cost: expected a whole number from 0 to 9007199254740991, got a number",
         ),
         ("{\"client\":7}", "client: expected text, got a number"),
         ("{\"client\":\"\"}", "client: this is empty"),
@@ -358,8 +358,21 @@ fn the_status_is_the_decisions_if_that_is_asked_for() {
     let body = json!({ "client": "a", "cost": 3 }).to_string();
     let statuses = [0, 1].map(|_| served.post("/v1/check?status=decision", "", &body).status);
     assert_eq!(statuses, [200, 429]);
-    let many = served.post("/v1/check?status=decision", "", "{\"checks\":[]}");
-    assert_eq!(many.status, 400);
+    let many = |checks: Value| {
+        let body = json!({ "checks": checks }).to_string();
+        served.post("/v1/check?status=decision", "", &body).status
+    };
+    let look = json!({ "client": "a", "cost": 0 });
+    let one = json!({ "client": "a" });
+    let odd = json!({ "path": "/a%2fb" });
+    assert_eq!(many(json!([])), 200);
+    assert_eq!(many(json!([look, look])), 200);
+    assert_eq!(many(json!([look, one, odd])), 429, "the first denial's");
+    assert_eq!(
+        many(json!([look, odd, one])),
+        403,
+        "not what a mistake of ours is"
+    );
 }
 
 #[test]
