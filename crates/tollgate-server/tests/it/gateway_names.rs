@@ -1,6 +1,9 @@
 //! Names by which rules and servers know a request: hosts, methods and headers. No other form of them evades a rule or misleads a server.
 
+use http::HeaderValue;
+
 use crate::gateway::{Front, PLENTY, start};
+use crate::gateway_two::{ask, connect};
 
 /// The statuses of these lines, each sent twice: once the way of plain requests, and once the way of all others.
 async fn statuses(front: &Front, first: &str, lines: &str) -> [u16; 2] {
@@ -136,6 +139,27 @@ async fn a_header_in_several_lines_does_not_evade_its_rule() {
     assert_eq!(statuses(&front, "GET /", &many).await, [400, 400]);
     let tenants = "Host: a\r\nX-Tenant: a\r\nX-Tenant: b\r\n";
     assert_eq!(statuses(&front, "GET /", tenants).await, [400, 400]);
+    front.end().await;
+}
+
+#[tokio::test]
+async fn spaces_around_a_header_in_http_2_do_not_evade_its_rule() {
+    let front = start("", RULES).await;
+    let mut sender = connect(&front).await;
+    for (region, expected) in [
+        ("eu", 200),
+        (" eu", 200),
+        ("eu ", 429),
+        ("\teu", 429),
+        (" \t eu\t ", 429),
+        ("eu us", 200),
+    ] {
+        let mut request = ask("/");
+        let region = HeaderValue::from_static(region);
+        request.headers_mut().insert("x-region", region.clone());
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), expected, "{region:?}");
+    }
     front.end().await;
 }
 

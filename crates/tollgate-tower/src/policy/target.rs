@@ -142,8 +142,9 @@ fn joined<'a>(lines: impl Iterator<Item = &'a HeaderValue>, separator: &str) -> 
     cut(all.into()).into_owned()
 }
 
+/// A line as servers read it: without the spaces and tabs around it, which HTTP/2 carries and HTTP/1 does not.
 fn text_of(line: &HeaderValue) -> Cow<'_, str> {
-    let bytes = line.as_bytes();
+    let bytes = line.as_bytes().trim_ascii();
     let looked_at = bytes.get(..=LONGEST_VALUE).unwrap_or(bytes);
     cut(String::from_utf8_lossy(looked_at))
 }
