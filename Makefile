@@ -5,13 +5,13 @@ SHELL := bash
 # What building needs beside a Rust toolchain, and what tests and benchmarks need on top: command:package. gcc only recommends
 # what it needs to link a program, and recommendations are not installed.
 BUILD_NEEDS := cc:gcc c/stdio.h:libc6-dev
-SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql nginx:nginx caddy:caddy curl:curl jq:jq psql:postgresql-client promtool:prometheus python/requests:python3-requests
+SERVER_NEEDS := redis-server:redis-server redis-cli:redis-tools redis-sentinel:redis-sentinel initdb:postgresql nginx:nginx caddy:caddy curl:curl jq:jq psql:postgresql-client promtool:prometheus python/requests:python3-requests node:nodejs python/ensurepip:python3-venv
 DEPLOY_NEEDS := promtool:prometheus systemd-analyze:systemd logrotate:logrotate nginx:nginx
 # Always of the whole workspace: what one program alone depends on is built with other features, and so again.
 BUILD := cargo build --release --workspace
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt audit licences soak faults fuzz openapi bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments steady bench-peers clean
+.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt audit licences soak faults fuzz openapi bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments steady attack bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -76,6 +76,7 @@ needs: programs
 	@tools/need-server redis-6.2 target/servers
 	@tools/need-server valkey target/servers
 	@tools/need-server envoy target/servers
+	@tools/need-starlette target/attack
 
 programs:
 	@tools/need $(BUILD_NEEDS) $(SERVER_NEEDS)
@@ -163,6 +164,12 @@ steady: tools ## a busy machine is not a failed Redis: saturated, paced, with pa
 	@# 512 connections, each with one to the upstream.
 	@ulimit -n $$(ulimit -Hn) && target/release/steady --out bench/results/steady-$$(date -u +%F).md --circumstances \
 	  "$$(date -u '+%F %H:%M UTC'), $$(nproc) cores, $$(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -1), Linux $$(uname -r); load of the machine before the run: $$(cut -d' ' -f1-3 /proc/loadavg)."
+
+attack: tools ## collected attacks on the built program, with Node's http and Starlette behind it: none may pass a limit (about five minutes)
+	@tools/need nginx:nginx node:nodejs
+	@tools/need-starlette target/attack
+	$(BUILD) --bin tollgate --bin attack
+	@ulimit -n $$(ulimit -Hn) && target/release/attack
 
 # Each run of wrk in seconds, rounds in turns, clients; and whom, if not all: PEERS_ONLY='nginx|tollgate'.
 PEERS_SECONDS ?= 3
