@@ -57,8 +57,7 @@ impl Opening<'_> {
         else {
             return Ok(None);
         };
-        let (door, trusting, policies) =
-            (self.door.clone(), self.door.clone(), self.door.clone());
+        let (door, trusting, policies) = (self.door.clone(), self.door.clone(), self.door.clone());
         let settings = ProxySettings {
             is_tls: config.front.tls.is_some(),
             trusts: Arc::new(move |peer| trusting.policy().identity().trusts(peer)),
