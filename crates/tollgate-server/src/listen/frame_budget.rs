@@ -251,7 +251,7 @@ mod tests {
             let (mut reader, mut found) = (Frames::new(), Vec::new());
             for part in bytes.chunks(piece) {
                 reader.read(part, |kind, flags, length| {
-                    found.push((kind, flags, length))
+                    found.push((kind, flags, length));
                 });
             }
             assert_eq!(found, frames, "in pieces of {piece}");
