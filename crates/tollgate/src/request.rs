@@ -104,7 +104,7 @@ impl<'a> Request<'a> {
     }
 
     /// The host it is for. Its port and case do not matter. Text that is no host meets no condition on hosts, so that a rule could
-    /// be evaded by it: refuse it where clients send it, by [`parse_host`](crate::parse_host).
+    /// be evaded by it: refuse it where clients send it, by [`crate::parse_host`].
     #[inline]
     #[must_use]
     pub fn host(mut self, host: &'a str) -> Self {
