@@ -104,7 +104,7 @@ faults: needs ## every fault of Redis, one after the other: how long callers wai
 FUZZ_SECONDS ?= 720
 FUZZ_TARGETS ?= path limit key forwarded config rls json
 
-fuzz: tools ## hostile input for every parser, on a nightly toolchain, two at a time (half an hour; FUZZ_SECONDS=60 for a look)
+fuzz: tools ## hostile input for every parser, on a nightly toolchain, two at a time (three quarters of an hour; FUZZ_SECONDS=60 for a look)
 	@tools/fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 openapi: tools ## the service's OpenAPI document: linted, validated, compared with the service, and a client made of it (about three minutes)
