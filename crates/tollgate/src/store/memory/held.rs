@@ -231,5 +231,5 @@ impl<'a> Held<'a> {
 /// Whether more than half is used.
 #[inline(always)]
 fn is_heavy(capacity: u64, remaining: u64) -> bool {
-    remaining < capacity - remaining.min(capacity)
+    2 * remaining < capacity
 }

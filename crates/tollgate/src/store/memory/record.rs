@@ -62,7 +62,7 @@ impl Record {
     /// Whether it is a level with nothing in it.
     #[inline]
     pub(super) fn is_unused(&self) -> bool {
-        self.word & !HEAVY == 0 && self.stamp.form() == Form::Level
+        self.word << 1 == 0 && self.stamp.form() == Form::Level
     }
 
     fn is_blank(&self) -> bool {
