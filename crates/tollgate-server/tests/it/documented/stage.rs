@@ -278,14 +278,14 @@ fn line_fits(wanted: &str, said: &str) -> bool {
     rest.is_empty() || open
 }
 
-/// Below those that the system gives to others, and with room for a cluster's second port.
+/// Between 12,000 and 22,000: these, and the second ports of a cluster, 10,000 higher, are below those that the system gives out.
 /// Several tests choose at a time: what one has chosen it holds a lock on.
 fn free_port() -> (u16, File) {
     let claims = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ports");
     std::fs::create_dir_all(&claims).unwrap();
     loop {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = 10_000 + listener.local_addr().unwrap().port() % 20_000;
+        let port = 12_000 + listener.local_addr().unwrap().port() % 10_000;
         let claim = File::create(claims.join(port.to_string())).unwrap();
         if claim.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return (port, claim);
