@@ -1,7 +1,7 @@
 //! The ways in which servers read a path that is not plain.
 //!
 //! A server may decode escapes or not, merge doubled slashes or not, resolve dot segments (also encoded ones) or not, cut off what
-//! follows a `;` or not, and do so in any order. Where a backslash or an escape that is encoded twice was
+//! follows a `;` or not, and do so in any order. Behind two slashes at the beginning, one that makes a URL of the path finds a host. Where a backslash or an escape that is encoded twice was
 //! [accepted](super::PathClass), it may also take that for what it stands for.
 //!
 //! Escapes need no more than two readings, all as they came and all decoded: the name in a pattern is in its normal form, which an
@@ -70,6 +70,11 @@ impl<'a> Readings<'a> {
             // Node's URL takes a backslash for a slash, and its escape for a letter.
             if slashes != texts[nth] {
                 texts.push(slashes.into());
+            }
+        }
+        for nth in 0..texts.len() {
+            if let Some(path) = behind_host(&texts[nth]) {
+                texts.push(path.to_owned().into());
             }
         }
         Self {
@@ -206,6 +211,12 @@ fn name(segment: &str) -> &str {
     segment.split(';').next().unwrap_or_default()
 }
 
+/// What `new URL(path, base)` and the like take for the path of `//host/path`.
+fn behind_host(text: &str) -> Option<&str> {
+    let host = text.strip_prefix("//")?.trim_start_matches('/');
+    Some(host.find('/').map_or("/", |at| &host[at..]))
+}
+
 fn is_dots(name: &str) -> bool {
     matches!(name, "." | "..")
 }
@@ -263,6 +274,9 @@ mod tests {
             // Without merging, the dots take back the empty segment.
             ("/a//../b", &["a//../b", "a/../b", "a/b", "b"]),
             ("/a;x/b", &["a;x/b", "a/b"]),
+            ("//a/b//c", &["/a/b//c", "a/b/c", "b//c", "b/c"]),
+            ("///a", &["//a", "a", ""]),
+            ("\\/a/b", &["b"]),
             ("/a/..;x/b", &["a/..;x/b", "a/../b", "b"]),
             ("/a/;x/b", &["a/;x/b", "a//b", "a/b"]),
             ("/a%5Cb", &["a%5Cb", "a/b"]),

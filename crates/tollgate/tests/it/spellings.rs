@@ -92,7 +92,7 @@ fn without_parameters(segments: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 }
 
 /// Servers, each as its own short piece of code, that has nothing in common with Tollgate's.
-const MODELS: [(&str, Model); 12] = [
+const MODELS: [(&str, Model); 13] = [
     ("takes what comes (Express, Go with EscapedPath)", |path| {
         Some(split(path))
     }),
@@ -117,6 +117,21 @@ const MODELS: [(&str, Model); 12] = [
             .map(|b| if *b == b'\\' { b'/' } else { *b })
             .collect();
         Some(resolved(split(&path), encoded_dots))
+    }),
+    ("makes a URL of it (Node's new URL(path, base))", |path| {
+        let slashes = path
+            .iter()
+            .take_while(|byte| matches!(byte, b'/' | b'\\'))
+            .count();
+        let is_slash = |byte: &u8| matches!(byte, b'/' | b'\\');
+        let path = match slashes {
+            0 | 1 => path,
+            _ => {
+                let host = &path[slashes..];
+                &host[host.iter().position(is_slash).unwrap_or(host.len())..]
+            }
+        };
+        Some(resolved(split(&path.to_vec()), encoded_dots))
     }),
     ("decodes, merges and resolves (nginx, Apache)", |path| {
         Some(resolved(merged(split(&unescaped(path))), dots))
@@ -439,6 +454,9 @@ fn two_hundred_spellings_meet_the_same_rules_at_every_upstream_or_are_refused() 
         "/x/../admin",
         "/admin;a",
         "/v1/charges//",
+        "//x/admin",
+        "///x/v1/charges",
+        "//x",
     ] {
         assert_eq!(charged(&rules, raw), Err(PathError::Ambiguous), "{raw}");
     }
