@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::HeaderMap;
-use tollgate::{Dimension, HostError, Name, Path, PathError, Request, parse_host};
+use tollgate::{Dimension, ForwardedPath, HostError, Name, Path, PathError, Request, parse_host};
 use tollgate_tower::policy::Policy;
 
 /// How many lines of a header are looked at beside the last and all of them joined: as many as the engine compares.
@@ -28,11 +28,12 @@ pub(crate) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// A path in its normal form; what follows a question mark is no part of it.
+    /// A path in its normal form; what follows a question mark is no part of it. Who asks forwards it as it came.
     pub(crate) fn set_path(&mut self, policy: &Policy, path: &'a str) -> Result<(), PathError> {
         let end = path.find(['?', '#']).unwrap_or(path.len());
         let path = path.get(..end).unwrap_or(path);
-        self.path = Some(policy.rules().read_path(path)?);
+        let rules = policy.rules();
+        self.path = Some(rules.read_path_forwarded(path, ForwardedPath::Original)?);
         Ok(())
     }
 

@@ -71,7 +71,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Extensions, Response};
-use tollgate::Limiter;
+use tollgate::{ForwardedPath, Limiter};
 use tower_layer::Layer;
 
 pub use ask::Ask;
@@ -254,6 +254,13 @@ impl TollgateLayer {
     #[must_use]
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.gate.dialect = Some(dialect);
+        self
+    }
+
+    /// In which form paths go on, whatever the policy says: for who asks about the requests of others, which forward what came.
+    #[must_use]
+    pub fn forwarded(mut self, forward: ForwardedPath) -> Self {
+        self.gate.forward = Some(forward);
         self
     }
 

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, Method, Uri};
-use tollgate::RuleSet;
+use tollgate::{ForwardedPath, RuleSet};
 
 use crate::answer::Answers;
 use crate::identity::{Clients, Identity};
@@ -152,7 +152,20 @@ impl Policy {
     /// # Errors
     /// When it cannot be said for sure what its path means or who calls: such a request is to be refused.
     pub fn view<'a>(&self, head: &Head<'a>, peer: IpAddr) -> Result<View<'a>, Refusal> {
-        View::new(self, head, peer)
+        View::new(self, head, peer, self.rules.paths().forward)
+    }
+
+    /// The same for a request whose path somebody else forwards, in this form.
+    ///
+    /// # Errors
+    /// As [`view`](Self::view).
+    pub fn view_forwarded<'a>(
+        &self,
+        head: &Head<'a>,
+        peer: IpAddr,
+        forward: ForwardedPath,
+    ) -> Result<View<'a>, Refusal> {
+        View::new(self, head, peer, forward)
     }
 }
 

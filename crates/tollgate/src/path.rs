@@ -106,12 +106,17 @@ impl PathRules {
     }
 
     /// The ways in which servers may read what is forwarded of a path that came, if there is more than one. `path` is its normal form.
-    pub(crate) fn readings<'a>(&self, raw: &'a str, path: &'a Path<'_>) -> Option<Readings<'a>> {
+    pub(crate) fn readings<'a>(
+        &self,
+        raw: &'a str,
+        path: &'a Path<'_>,
+        forward: ForwardedPath,
+    ) -> Option<Readings<'a>> {
         if let Cow::Borrowed(_) = path.text {
             // It is plain.
             return None;
         }
-        let forwarded = match self.forward {
+        let forwarded = match forward {
             ForwardedPath::Original => without_query(raw),
             ForwardedPath::Normalised => path.as_str(),
         };

@@ -1,13 +1,21 @@
 //! Other ways to name a method, so that a rule for it is not met while the upstream still does what it stands for.
 
 use super::identity::{IDENTITY, LINES};
-use super::{Attacks, Family, OPEN, Place, Setup, Shape, Subject};
+use super::{Attacks, Family, Front, OPEN, Place, Setup, Shape, Subject};
 
 const METHODS: Setup = Setup {
     name: "methods",
     sections: "",
     rules: "",
     ..IDENTITY
+};
+
+/// nginx asks about preflights as about everything else.
+const NGINX: Setup = Setup {
+    name: "methods behind nginx",
+    sections: "identity: { trusted_proxies: [127.0.0.1] }\n",
+    front: Front::Nginx,
+    ..METHODS
 };
 
 /// For upstreams that let a header override the method or the path.
@@ -87,6 +95,14 @@ const TUNNELS_IN_HTTP2: &[super::Head] = &[
     &[(":method", "TRACE"), (":path", "/{w}")],
 ];
 
+/// Plain: `GET /{w}/charges`. Here CORS preflights, which need no credentials.
+const PREFLIGHTS: &[&[u8]] = &[
+    b"Origin: https://elsewhere.test\r\nAccess-Control-Request-Method: GET",
+    b"Origin: null\r\nAccess-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-api-key",
+    b"Origin:\r\nAccess-Control-Request-Method:",
+    b"Origin: https://elsewhere.test\r\nAccess-Control-Request-Method: GET\r\nX-API-Key: junk{i}",
+];
+
 /// Plain: `POST /{w}/charges`. Here a GET that asks to be taken for it.
 const METHOD_OVERRIDES: &[&[u8]] = &[
     b"X-HTTP-Method-Override: POST",
@@ -142,6 +158,19 @@ pub(crate) fn families() -> Vec<Family> {
         rule: "",
         ..POST
     };
+    let preflight = Family {
+        name: "preflights",
+        shape: Shape {
+            method: "OPTIONS",
+            ..ENDPOINT
+        },
+        place: Place::Lines,
+        plain: None,
+        attacks: Attacks::Texts(PREFLIGHTS),
+        subject: Subject::Endpoint("/{w}/charges"),
+        rule: "{ id: \"{w}\", match: { path: \"/{w}/charges\" }, per: [], limit: \"3/h burst 3\" }",
+        ..POST
+    };
     vec![
         POST,
         Family {
@@ -175,6 +204,12 @@ pub(crate) fn families() -> Vec<Family> {
             name: "tunnels in HTTP/2",
             attacks: Attacks::Heads(TUNNELS_IN_HTTP2),
             ..any_arrival
+        },
+        preflight,
+        Family {
+            name: "preflights behind nginx",
+            setup: &NGINX,
+            ..preflight
         },
         Family {
             name: "method overrides",

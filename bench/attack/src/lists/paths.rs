@@ -23,6 +23,13 @@ const NGINX: Setup = Setup {
     ..PATHS
 };
 
+/// nginx forwards what came, whatever Tollgate's own gateway would forward.
+const NGINX_NORMALISED: Setup = Setup {
+    name: "paths behind nginx, normalised",
+    sections: "identity: { trusted_proxies: [127.0.0.1] }\npaths: { forward: normalised }\n",
+    ..NGINX
+};
+
 /// Plain: `/{w}/charges`.
 const CHARGES: &[&[u8]] = &[
     // Slashes.
@@ -349,6 +356,11 @@ pub(crate) fn families() -> Vec<Family> {
         Family {
             name: "spelling of an endpoint, normalised",
             setup: &NORMALISED,
+            ..ENDPOINT
+        },
+        Family {
+            name: "spelling of an endpoint behind nginx, normalised",
+            setup: &NGINX_NORMALISED,
             ..ENDPOINT
         },
         Family {

@@ -18,6 +18,7 @@ use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::Empty;
+use tollgate::ForwardedPath;
 use tollgate_tower::answer::Dialect;
 use tollgate_tower::layer::{Decided, KeepDecision, PeerAddr, TollgateService, WaitLimits};
 use tollgate_tower::policy::Head;
@@ -48,7 +49,10 @@ impl Auth {
             .waiting
             .max_waiting_with(config.connections.max_connections);
         let wait_limits = WaitLimits::new(max_waiting, config.waiting.per_address);
-        let layer = door.layer().dialect(Dialect::Http);
+        // The gateways that ask forward paths as they came, and preflights too.
+        let layer = (door.layer().dialect(Dialect::Http))
+            .forwarded(ForwardedPath::Original)
+            .charge_preflights(true);
         Self {
             layered: layer.wait_limits(wait_limits).layer(Yes),
             warned: AtomicBool::new(false),

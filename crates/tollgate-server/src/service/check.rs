@@ -9,8 +9,9 @@ use futures_util::future::join_all;
 use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode, Uri};
 use serde_json::{Value, json};
+use tollgate::ForwardedPath;
 use tollgate_tower::identity::parse_address;
-use tollgate_tower::policy::{Head, Policy, Refusal};
+use tollgate_tower::policy::{Head, Policy, Refusal, View};
 
 use super::answer::Answer;
 use super::metrics::{Endpoint, Outcome};
@@ -170,7 +171,7 @@ async fn decide(
             }
             Answer::of(&decision, families, facts.client.as_deref())
         }
-        Check::Described(described) => match policy.view(&described.head(), described.ip) {
+        Check::Described(described) => match described.view(policy) {
             Err(refusal) => refused(refusal),
             Ok(view) => {
                 let mut request = view.request();
@@ -294,6 +295,11 @@ impl Described {
             uri: &self.uri,
             headers: &self.headers,
         }
+    }
+
+    /// The request as the policy sees it. Who asks forwards its path as it came.
+    fn view(&self, policy: &Policy) -> Result<View<'_>, Refusal> {
+        policy.view_forwarded(&self.head(), self.ip, ForwardedPath::Original)
     }
 }
 

@@ -507,6 +507,35 @@ fn traefik_gets_200_with_headers_to_copy_or_the_answer_to_give() {
     assert_eq!(asked("203.0.113.8, 203.0.113.7", "/").status, 429);
 }
 
+/// Such a gateway passes them on to the API like every other request.
+#[test]
+fn preflights_of_a_gateway_that_asks_are_limited() {
+    let served = served();
+    let headers = traefik("203.0.113.7", "OPTIONS", "/v1/users")
+        + "Origin: https://example.com\r\nAccess-Control-Request-Method: POST\r\n";
+    let statuses =
+        [0; 4].map(|_| ask(served.address, "GET", "/v1/forward-auth", &headers, "").status);
+    assert_eq!(statuses, [200, 200, 200, 429]);
+}
+
+/// It is the gateway in front that forwards, and that forwards what came.
+#[test]
+fn where_others_forward_paths_are_judged_as_they_came() {
+    let rules = format!("service: {{}}\npaths: {{ forward: normalised }}\n{RULES}");
+    let served = Served::start(&rules);
+    for path in ["/x/../v1/charges", "//x/v1/charges", "/v1//charges"] {
+        let headers = traefik("203.0.113.7", "POST", path);
+        let reply = ask(served.address, "GET", "/v1/forward-auth", &headers, "");
+        assert_eq!(reply.status, 400, "{path}");
+        let told = json!({ "client": "a", "method": "POST", "path": path });
+        let described =
+            json!({ "request": { "method": "POST", "path": path, "ip": "203.0.113.7" } });
+        for check in [told, described] {
+            assert_eq!(served.check(&check)["status"], json!(400), "{path}");
+        }
+    }
+}
+
 #[test]
 fn a_denied_grpc_call_is_no_yes_for_a_gateway() {
     let served = served();

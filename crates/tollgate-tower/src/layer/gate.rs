@@ -42,6 +42,8 @@ pub(super) struct Gate {
     pub(super) max_delay: Duration,
     pub(super) wait_limits: Option<WaitLimits>,
     pub(super) charges_preflights: bool,
+    /// In which form paths go on, if that is not for the policy to say.
+    pub(super) forward: Option<ForwardedPath>,
     pub(super) keeps_decisions: bool,
     pub(super) hands_on_decisions: bool,
     /// Whether fields go as lines, for a server that writes them.
@@ -95,12 +97,18 @@ impl Gate {
             max_delay: Duration::from_secs(30),
             wait_limits: None,
             charges_preflights: false,
+            forward: None,
             keeps_decisions: false,
             hands_on_decisions: true,
             writes_lines: false,
             observer: None,
             dialect: None,
         }
+    }
+
+    /// In which form the path of a request goes on.
+    fn forward(&self, rules: &RuleSet) -> ForwardedPath {
+        self.forward.unwrap_or(rules.paths().forward)
     }
 
     pub(super) fn passes_unasked(&self, method: &Method, headers: &http::HeaderMap) -> bool {
@@ -113,8 +121,9 @@ impl Gate {
     /// Gives a path that passes unasked the form in which others go on; or the answer that refuses it, as servers may not disagree about it either.
     pub(super) fn pass_unasked(&self, parts: &mut Parts) -> Option<Response<Bytes>> {
         let policy = self.policies.policy();
-        let forward = Target::of(policy.rules(), &head(parts))
-            .and_then(|target| forwarded(policy.rules(), &parts.uri, &target));
+        let forward = self.forward(policy.rules());
+        let forward = Target::of(policy.rules(), &head(parts), forward)
+            .and_then(|target| forwarded(forward, &parts.uri, &target));
         match forward {
             Ok(forward) => {
                 set_target(parts, forward);
@@ -132,7 +141,8 @@ impl Gate {
         let known = known.and_then(|admitted| admitted.by(self));
         let policy = known.map_or_else(|| self.policies.policy(), |(policy, _)| Arc::clone(policy));
         // First, as a path that is refused needs no caller.
-        let target = Target::of(policy.rules(), &head(parts))?;
+        let forward = self.forward(policy.rules());
+        let target = Target::of(policy.rules(), &head(parts), forward)?;
         let who = self.who(&policy, parts)?;
         let cost = self.cost.as_ref().and_then(|cost| cost(parts));
         let decision = match known {
@@ -145,7 +155,7 @@ impl Gate {
                 decision
             }
         };
-        let forward = forwarded(policy.rules(), &parts.uri, &target)?;
+        let forward = forwarded(forward, &parts.uri, &target)?;
         drop(target);
         Ok(Charged {
             policy,
@@ -190,7 +200,8 @@ impl Gate {
             }
             if dialect == Dialect::Http
                 && parts.extensions.get::<WantRepeat>().is_some()
-                && let Ok(target) = Target::of(charged.policy.rules(), &head(parts))
+                && let rules = charged.policy.rules()
+                && let Ok(target) = Target::of(rules, &head(parts), self.forward(rules))
                 && let Some(repeat) = Repeat::of(self, &charged.policy, charged.who, target)
             {
                 response.extensions_mut().insert(repeat);
@@ -244,7 +255,7 @@ impl Gate {
     /// Gives back what was taken, by the rules that took it.
     pub(super) async fn refund(&self, parts: &Parts, charged: Box<Charged>) {
         let rules = charged.policy.rules();
-        let Ok(target) = Target::of(rules, &head(parts)) else {
+        let Ok(target) = Target::of(rules, &head(parts), self.forward(rules)) else {
             return;
         };
         let request = charged.who.asks_for(&target, charged.cost);
@@ -314,11 +325,11 @@ fn set_target(parts: &mut Parts, forward: Option<PathAndQuery>) {
 
 /// The path and query to forward, if they are not those that came.
 fn forwarded(
-    rules: &RuleSet,
+    forward: ForwardedPath,
     uri: &Uri,
     target: &Target<'_>,
 ) -> Result<Option<PathAndQuery>, Refusal> {
-    match rules.paths().forward {
+    match forward {
         ForwardedPath::Original => Ok(None),
         ForwardedPath::Normalised => Ok(normal_form(uri, target.path.as_str())?),
     }

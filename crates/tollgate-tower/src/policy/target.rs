@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::header::{COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Method};
-use tollgate::{HostError, Name, Path, Request, RuleSet, parse_host};
+use tollgate::{ForwardedPath, HostError, Name, Path, Request, RuleSet, parse_host};
 
 use super::{Head, Refusal};
 
@@ -27,8 +27,13 @@ pub(crate) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    pub(crate) fn of(rules: &RuleSet, head: &Head<'a>) -> Result<Self, Refusal> {
-        let path = rules.read_path(head.uri.path())?;
+    /// A request whose path goes on in this form.
+    pub(crate) fn of(
+        rules: &RuleSet,
+        head: &Head<'a>,
+        forward: ForwardedPath,
+    ) -> Result<Self, Refusal> {
+        let path = rules.read_path_forwarded(head.uri.path(), forward)?;
         let host = host(head)?;
         let mut attributes = Vec::new();
         for name in rules.attribute_names() {

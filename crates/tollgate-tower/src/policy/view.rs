@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use http::Method;
-use tollgate::{Path, Request};
+use tollgate::{ForwardedPath, Path, Request};
 
 use super::target::Target;
 use super::{Head, Policy, Refusal};
@@ -17,9 +17,14 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(policy: &Policy, head: &Head<'a>, peer: IpAddr) -> Result<Self, Refusal> {
+    pub(super) fn new(
+        policy: &Policy,
+        head: &Head<'a>,
+        peer: IpAddr,
+        forward: ForwardedPath,
+    ) -> Result<Self, Refusal> {
         // First, as a path that is refused needs no caller.
-        let target = Target::of(policy.rules(), head)?;
+        let target = Target::of(policy.rules(), head, forward)?;
         let caller = policy
             .identity()
             .caller(peer, head.headers, policy.clients())?;

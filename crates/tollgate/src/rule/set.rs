@@ -21,7 +21,7 @@ use super::{Mode, Rule};
 use crate::bucket::{Bucket, Dimension};
 use crate::limit::Limit;
 use crate::name::Name;
-use crate::path::{Path, PathError, PathRules, Pattern};
+use crate::path::{ForwardedPath, Path, PathError, PathRules, Pattern};
 use crate::request::Request;
 
 /// The most tiers of one request.
@@ -277,9 +277,22 @@ impl RuleSet {
     /// # Errors
     /// When it cannot be said for sure what the path means, or which rules it meets.
     pub fn read_path<'a>(&self, raw: &'a str) -> Result<Path<'a>, PathError> {
+        self.read_path_forwarded(raw, self.paths.forward)
+    }
+
+    /// The same for a path that is forwarded in this form, whatever [`PathRules::forward`] says: by a gateway that only asks, for
+    /// example, and forwards what came.
+    ///
+    /// # Errors
+    /// As [`read_path`](Self::read_path).
+    pub fn read_path_forwarded<'a>(
+        &self,
+        raw: &'a str,
+        forward: ForwardedPath,
+    ) -> Result<Path<'a>, PathError> {
         let path = self.paths.normalise(raw)?;
         if self.index.looks_at_paths()
-            && let Some(readings) = self.paths.readings(raw, &path)
+            && let Some(readings) = self.paths.readings(raw, &path, forward)
         {
             let met = self.index.patterns(path.segments(), true);
             let is_same = readings.all(|segments| {
