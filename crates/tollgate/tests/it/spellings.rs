@@ -131,7 +131,7 @@ const MODELS: [(&str, Model); 13] = [
                 &host[host.iter().position(is_slash).unwrap_or(host.len())..]
             }
         };
-        Some(resolved(split(&path.to_vec()), encoded_dots))
+        Some(resolved(split(path), encoded_dots))
     }),
     ("decodes, merges and resolves (nginx, Apache)", |path| {
         Some(resolved(merged(split(&unescaped(path))), dots))
