@@ -1,6 +1,6 @@
 //! The gateway's front: connections, and the walk of a request up to the service behind it, which in the program is the proxy.
 //!
-//! 1. the head is read, or refused (`listen`); who was denied and says the same again goes another way from here (`denied_before`);
+//! 1. the head is read, or refused (`listen`);
 //! 2. what servers may read in different ways is refused (`refusal`) or left out (`header_names`);
 //! 3. the request gets its name (`request_id`);
 //! 4. the limiter decides ([`Door::layer`]); a denial is answered here, and nobody behind hears of it;
@@ -15,7 +15,6 @@ mod account;
 mod body;
 mod bounded;
 mod connection_field;
-mod denied_before;
 mod front;
 mod header_names;
 mod metrics;
@@ -138,7 +137,6 @@ impl Gateway {
                     .wait_limits(wait_limits)
                     .charge_preflights(preflights == config::Preflights::Charge)
                     .hand_on_decisions(false)
-                    .fields_as_lines(true)
                     .keep_decisions(desk.log.is_some());
                 Front::new(desk, layer.layer(Bounded::new(behind(), limits)))
             };
@@ -199,7 +197,6 @@ fn listen_config(
         most_streams: config.max_streams,
         longest_age: config.max_age,
         drain: config.drain,
-        answers_repeats: true,
         tls: certificate.map(Certificate::server_config).transpose()?,
         ..ListenConfig::default()
     })

@@ -6,7 +6,6 @@
 //! byte of each further head; between requests it may be idle. What is sent to it must be taken. No request sets a timer for this: a connection notes
 //! what it does, and all of them are looked at a few times a second, so that times are kept to within an eighth, and a quarter of a second.
 
-mod again;
 mod arriving;
 mod by_hyper;
 mod connection;
@@ -41,12 +40,10 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use crate::descriptors;
-pub(crate) use again::{Again, Repeatable, Repeats};
 pub use arriving::Arriving;
 pub(crate) use crowd::Crowd;
 pub use metrics::ListenMetrics;
 pub(crate) use places::{Full, Place, Places};
-pub(crate) use plain::push_answer;
 pub use refused::{OnRefusedHead, RefusedHead};
 
 /// What a connection may do.
@@ -74,8 +71,6 @@ pub struct ListenConfig {
     pub longest_age: Duration,
     /// How long requests that are under way may take to end once there is an end to it all.
     pub drain: Duration,
-    /// Whether the service may say what answers a denied request that comes again, so that its head is worth keeping.
-    pub answers_repeats: bool,
     /// How to speak TLS, if it is to be spoken.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Where connections are counted.
@@ -96,7 +91,6 @@ impl Default for ListenConfig {
             most_streams: 100,
             longest_age: Duration::from_secs(3_600),
             drain: Duration::from_secs(30),
-            answers_repeats: false,
             tls: None,
             metrics: ListenMetrics::default(),
         }

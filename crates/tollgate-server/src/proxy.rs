@@ -26,7 +26,6 @@ mod server;
 mod slots;
 mod stream;
 pub(crate) mod tls;
-mod told;
 mod tunnel;
 mod upload;
 
@@ -63,7 +62,6 @@ use slots::Claim;
 use tunnel::Tunnels;
 use upload::Upload;
 
-pub use crate::http1::ReadLines;
 pub use body::{ProxyBody, ProxyBodyError};
 pub use metrics::ProxyMetrics;
 pub use tls::TlsError;
@@ -90,12 +88,10 @@ pub struct ProxySettings {
     pub via: bool,
     /// Whether a header tells who is calling or which rules apply, so that no trailer of a request may be called so.
     pub reserved: ReservedNames,
-    /// Whether a response may carry what its server said as [lines](ReadLines) among its extensions: for a door that writes heads itself. Not in HTTP/2.
-    pub fields_as_lines: bool,
 }
 
 impl Default for ProxySettings {
-    /// Without TLS, nobody is trusted, no time is told, no name is reserved, and all fields are fields.
+    /// Without TLS, nobody is trusted, no time is told, and no name is reserved.
     fn default() -> Self {
         Self {
             is_tls: false,
@@ -104,7 +100,6 @@ impl Default for ProxySettings {
             tells_time: false,
             via: false,
             reserved: Arc::new(|_| false),
-            fields_as_lines: false,
         }
     }
 }
@@ -115,7 +110,6 @@ impl fmt::Debug for ProxySettings {
             .field("is_tls", &self.is_tls)
             .field("tells_time", &self.tells_time)
             .field("via", &self.via)
-            .field("fields_as_lines", &self.fields_as_lines)
             .finish_non_exhaustive()
     }
 }
@@ -281,8 +275,6 @@ impl Worker {
             let dialect = Dialect::of(asked.method(), asked.headers());
             return Ok(failure.answer(dialect).map(ProxyBody::whole));
         };
-        let is_one = asked.version() == Version::HTTP_11;
-        request.set_takes_lines(is_one && self.shared.settings.fields_as_lines);
         let extensions = request.extensions_mut();
         let peer = extensions.get().map(|PeerAddr(peer)| peer.ip());
         // Only then is it worth finding out.

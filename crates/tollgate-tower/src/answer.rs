@@ -30,7 +30,6 @@ mod grpc;
 mod legacy;
 mod problem;
 mod retry;
-mod said;
 mod sheet;
 mod standard;
 
@@ -46,7 +45,6 @@ use tollgate::Decision;
 pub use denial::{Denial, Reason};
 pub use dialect::Dialect;
 pub(crate) use problem::path_detail;
-pub use sheet::FieldLines;
 use sheet::Sheet;
 
 /// The media type of problem details.
@@ -92,7 +90,7 @@ impl HeaderFamilies {
     pub fn add(self, decision: &Decision, headers: &mut HeaderMap) {
         let mut sheet = Sheet::new();
         self.write(decision, decision.retry_after(), headers, &mut sheet);
-        sheet.into_lines().put_into(headers);
+        sheet.finish(headers);
     }
 
     fn write(
@@ -145,7 +143,7 @@ impl Default for HeaderFamilies {
 pub fn add_shadows(decision: &Decision, headers: &mut HeaderMap) {
     let mut sheet = Sheet::new();
     standard::write_shadows(decision, headers, &mut sheet);
-    sheet.into_lines().put_into(headers);
+    sheet.finish(headers);
 }
 
 type OwnAnswer = Arc<dyn Fn(&Denial<'_>) -> Response<Bytes> + Send + Sync>;
@@ -185,7 +183,7 @@ impl Answers {
     pub fn add(&self, decision: &Decision, headers: &mut HeaderMap) {
         let mut sheet = Sheet::new();
         self.write(decision, decision.retry_after(), headers, &mut sheet);
-        sheet.into_lines().put_into(headers);
+        sheet.finish(headers);
     }
 
     fn write(
@@ -201,75 +199,28 @@ impl Answers {
         }
     }
 
-    /// The same as [lines](FieldLines), if whoever wrote the response said nothing that they would have to be merged with.
-    pub(crate) fn add_as_lines<B>(&self, decision: &Decision, response: &mut Response<B>) {
-        let wait = decision.retry_after();
-        if wait.is_some() || speak_of_limits(response.headers()) {
-            return self.add(decision, response.headers_mut());
-        }
-        let mut sheet = Sheet::new();
-        self.write(decision, wait, response.headers(), &mut sheet);
-        response.extensions_mut().insert(sheet.into_lines());
-    }
-
     /// The response to a request that was denied.
     #[must_use]
     pub fn denied(&self, denial: &Denial<'_>, dialect: Dialect) -> Response<Bytes> {
-        self.denied_with(denial, dialect, ALL_FIELDS, |lines, response| {
-            lines.put_into(response.headers_mut());
-        })
-    }
-
-    /// The same with its fields as [lines](FieldLines), if it is the usual one.
-    pub(crate) fn denied_in_lines(&self, denial: &Denial<'_>, dialect: Dialect) -> Response<Bytes> {
-        self.denied_with(denial, dialect, FEW_FIELDS, |lines, response| {
-            response.extensions_mut().insert(lines);
-        })
-    }
-
-    /// `room` is for so many fields; `put` says where those of the usual response go.
-    fn denied_with(
-        &self,
-        denial: &Denial<'_>,
-        dialect: Dialect,
-        room: usize,
-        put: impl FnOnce(FieldLines, &mut Response<Bytes>),
-    ) -> Response<Bytes> {
-        let others = match (dialect, &self.own) {
+        let custom = match (dialect, &self.own) {
             (Dialect::Grpc(kind), _) => Some(grpc::denied(denial, kind)),
             (_, Some(own)) => Some(own(denial)),
             (_, None) => None,
         };
-        if let Some(mut response) = others {
-            let mut sheet = Sheet::new();
-            let (decision, wait) = (denial.decision(), denial.retry_after());
-            self.write(decision, wait, response.headers(), &mut sheet);
-            sheet.into_lines().put_into(response.headers_mut());
-            return without_body_for(dialect, response);
-        }
-        // The usual one is written in one go, its body and its fields.
-        let mut response = problem(denial.status(), Bytes::new(), room);
-        let lines = self.usual(denial, FieldLines::clone);
-        *response.body_mut() = lines.share_before();
-        put(lines, &mut response);
-        without_body_for(dialect, response)
-    }
-
-    /// Whether denials are answered in no words but the usual ones.
-    pub(crate) fn is_usual(&self) -> bool {
-        self.own.is_none()
-    }
-
-    /// Tells `hear` the usual answer to a denial, its body and its fields, for who is no caller of gRPC.
-    pub(crate) fn usual<R>(&self, denial: &Denial<'_>, hear: impl FnOnce(&FieldLines) -> R) -> R {
-        let write = || {
-            let mut sheet = Sheet::after(denial.problem_json());
-            let nothing_said = HeaderMap::new();
-            let wait = denial.retry_after();
-            self.write(denial.decision(), wait, &nothing_said, &mut sheet);
-            sheet.into_lines()
+        let is_custom = custom.is_some();
+        let mut response =
+            custom.unwrap_or_else(|| problem(denial.status(), Bytes::new(), HEADERS_OF_A_DENIAL));
+        let mut sheet = match is_custom {
+            true => Sheet::new(),
+            false => Sheet::after(denial.problem_json()),
         };
-        said::again_or(self, denial, write, hear)
+        let (decision, wait) = (denial.decision(), denial.retry_after());
+        self.write(decision, wait, response.headers(), &mut sheet);
+        let body = sheet.finish(response.headers_mut());
+        if !is_custom {
+            *response.body_mut() = body;
+        }
+        without_body_for(dialect, response)
     }
 
     /// The response to a request that can be read in more than one way. `detail` says why.
@@ -280,7 +231,7 @@ impl Answers {
             _ => problem(
                 StatusCode::BAD_REQUEST,
                 problem::of_failure(StatusCode::BAD_REQUEST, detail).into(),
-                FEW_FIELDS,
+                HEADERS_OF_A_FAILURE,
             ),
         };
         without_body_for(dialect, response)
@@ -306,7 +257,7 @@ pub fn failure(status: StatusCode, detail: &str, dialect: Dialect) -> Response<B
         _ => problem(
             status,
             problem::of_failure(status, detail).into(),
-            FEW_FIELDS,
+            HEADERS_OF_A_FAILURE,
         ),
     };
     without_body_for(dialect, response)
@@ -322,9 +273,9 @@ impl fmt::Debug for Answers {
     }
 }
 
-/// Room for all that is said of a denial and what others add, or for the latter alone: so that nothing is moved when they do.
-const ALL_FIELDS: usize = 12;
-const FEW_FIELDS: usize = 4;
+/// Room for the headers of a denial, or of another failure, and for what others add, so that nothing is moved when they do.
+const HEADERS_OF_A_DENIAL: usize = 12;
+const HEADERS_OF_A_FAILURE: usize = 4;
 
 fn problem(status: StatusCode, body: Bytes, room: usize) -> Response<Bytes> {
     let mut response = Response::new(body);

@@ -58,7 +58,6 @@ mod gate;
 mod observer;
 mod peer;
 mod place;
-mod repeat;
 mod service;
 mod source;
 mod waiting;
@@ -81,7 +80,6 @@ pub use decided::{Decided, KeepDecision};
 pub use future::ResponseFuture;
 pub use observer::Observer;
 pub use peer::PeerAddr;
-pub use repeat::{Admitted, DeniedAgain, Repeat, Repeated, WantRepeat};
 pub use service::TollgateService;
 pub use source::PolicySource;
 pub use waiting::WaitLimits;
@@ -277,14 +275,6 @@ impl TollgateLayer {
     #[must_use]
     pub fn hand_on_decisions(mut self, hand_on: bool) -> Self {
         self.gate.hands_on_decisions = hand_on;
-        self
-    }
-
-    /// Whether a response carries what is said of a decision as [lines](crate::answer::FieldLines) among its extensions: for a server that writes heads itself. Not by
-    /// default, as all others would have to put them among the fields.
-    #[must_use]
-    pub fn fields_as_lines(mut self, as_lines: bool) -> Self {
-        self.gate.writes_lines = as_lines;
         self
     }
 

@@ -197,17 +197,6 @@ impl Limiter {
         }
     }
 
-    /// What [`decide_on`](Self::decide_on) does, if nobody has to be waited for: in memory always, and over a shared store where it is denied what it was denied a
-    /// moment ago. `None` has taken nothing.
-    #[must_use]
-    pub fn decide_at_once(&self, met: &Met<'_>) -> Option<Decision> {
-        match &self.home {
-            Home::Here(local) => Some(local.decide_on(met)),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.decide_at_once(met),
-        }
-    }
-
     /// Takes the costs of several requests from all buckets that any of them meets, or from none: for what is one call and is seen from several
     /// sides, such as Envoy's descriptors. A bucket that several of them meet is charged once, with what costs most of them.
     ///

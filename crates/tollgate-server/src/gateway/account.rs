@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, StatusCode};
 use quanta::Instant;
-use tollgate_tower::layer::{Decided, DeniedAgain};
+use tollgate_tower::layer::Decided;
 
 use super::UpstreamTime;
 use super::access_log::{Asked, Told};
@@ -13,7 +13,7 @@ use super::front::Desk;
 use super::tunnel::{Tunnel, TunnelEnd};
 use crate::traces::Span;
 
-/// What is noted of a request; counted and logged when it is closed or dropped, which is when all of its answer has gone out, or nobody wants it any more.
+/// What is noted of a request; counted and logged when it is dropped, which is when all of the response has been sent, or the client has left.
 #[derive(Debug)]
 pub(super) struct Account {
     desk: Arc<Desk>,
@@ -22,7 +22,6 @@ pub(super) struct Account {
     bytes: u64,
     is_whole: bool,
     is_counted: bool,
-    is_closed: bool,
     /// Only if there is a log.
     logged: Option<Box<Logged>>,
     /// Only if it is traced.
@@ -40,59 +39,16 @@ struct Logged {
 impl Account {
     pub(super) fn open<B>(desk: &Arc<Desk>, request: &Request<B>, id: &HeaderValue) -> Self {
         let asked = desk.log.as_ref().map(|_| desk.asked(request, id));
-        Self::of(desk, Instant::now(), asked)
-    }
-
-    /// What was asked is told only if there is a log.
-    fn of(desk: &Arc<Desk>, began: Instant, asked: Option<Asked>) -> Self {
         Self {
-            began,
+            began: Instant::now(),
             status: None,
             bytes: 0,
             is_whole: false,
             is_counted: false,
-            is_closed: false,
             logged: asked.map(Logged::of),
             span: None,
             desk: Arc::clone(desk),
         }
-    }
-
-    /// Of nothing yet.
-    pub(super) fn closed(desk: &Arc<Desk>) -> Self {
-        let mut account = Self::of(desk, Instant::now(), None);
-        account.is_closed = true;
-        account
-    }
-
-    /// From now on of a request that was denied when it came again in the same words. The one before is closed.
-    pub(super) fn denied_again(
-        &mut self,
-        began: Instant,
-        asked: Option<Asked>,
-        denied: &DeniedAgain<'_>,
-    ) {
-        self.close();
-        self.began = began;
-        self.status = Some(denied.status());
-        self.bytes = 0;
-        self.is_whole = false;
-        self.is_counted = false;
-        self.is_closed = false;
-        self.logged = asked.map(|asked| {
-            let mut logged = Logged::of(asked);
-            logged.decided = Some(denied.decided());
-            logged
-        });
-    }
-
-    pub(super) fn desk(&self) -> &Arc<Desk> {
-        &self.desk
-    }
-
-    /// What was asked, if it is to be logged.
-    pub(super) fn asked(&self) -> Option<&Asked> {
-        self.logged.as_ref().map(|logged| &logged.asked)
     }
 
     pub(super) fn answered<B>(&mut self, response: &Response<B>) {
@@ -123,27 +79,6 @@ impl Account {
         }
     }
 
-    /// Nothing more is noted.
-    pub(super) fn close(&mut self) {
-        if std::mem::replace(&mut self.is_closed, true) {
-            return;
-        }
-        self.count();
-        // An idle connection keeps none of it.
-        if let (Some(log), Some(logged)) = (&self.desk.log, self.logged.take()) {
-            let told = Told {
-                status: self.status,
-                bytes: self.bytes,
-                took: self.began.elapsed(),
-                is_whole: self.is_whole,
-                decided: logged.decided.as_deref(),
-                upstream: logged.upstream,
-                tunnel: logged.tunnel,
-            };
-            log.note(&logged.asked, &told);
-        }
-    }
-
     /// The answer is out, and a connection goes on that may last for hours: it is counted now, and logged when that has ended.
     pub(super) fn goes_on_in(mut self, tunnel: &Tunnel) {
         self.count();
@@ -161,7 +96,19 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.close();
+        self.count();
+        if let (Some(log), Some(logged)) = (&self.desk.log, self.logged.take()) {
+            let told = Told {
+                status: self.status,
+                bytes: self.bytes,
+                took: self.began.elapsed(),
+                is_whole: self.is_whole,
+                decided: logged.decided.as_deref(),
+                upstream: logged.upstream,
+                tunnel: logged.tunnel,
+            };
+            log.note(&logged.asked, &told);
+        }
     }
 }
 

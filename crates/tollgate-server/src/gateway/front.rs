@@ -9,18 +9,17 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
 use pin_project_lite::pin_project;
-use tollgate_tower::layer::{KeepDecision, PeerAddr, WantRepeat};
+use tollgate_tower::layer::{KeepDecision, PeerAddr};
 use tollgate_tower::policy::Head;
 use tower_service::Service;
 
 use super::access_log::{AccessLog, Asked};
 use super::account::Account;
 use super::connection_field::drop_named_by_connection;
-use super::denied_before::DeniedBefore;
 use super::header_names::HeaderNames;
 use super::metrics::GatewayMetrics;
 use super::problem::Whole;
@@ -105,14 +104,9 @@ impl Desk {
             identity.identity().trusts(peer_of(request))
         };
         match given(request.headers()).filter(|_| is_trusted()) {
-            Some(given) => {
-                let given = given.clone();
-                // If it comes again, it has this name again.
-                request.extensions_mut().remove::<WantRepeat>();
-                given
-            }
+            Some(given) => given.clone(),
             None => {
-                let id = self.ids.make().value();
+                let id = self.ids.make();
                 request.headers_mut().insert(X_REQUEST_ID, id.clone());
                 id
             }
@@ -122,8 +116,6 @@ impl Desk {
     /// A span for the request, if it is drawn, which whoever is asked next hears of.
     fn span<B>(&self, request: &mut Request<B>) -> Option<Box<Span>> {
         let tracer = self.door.tracer()?;
-        // If it comes again, it may be drawn.
-        request.extensions_mut().remove::<WantRepeat>();
         if !tracer.draws() {
             return None;
         }
@@ -242,9 +234,6 @@ where
         };
         account.answered(&response);
         response.headers_mut().insert(X_REQUEST_ID, id);
-        if response.status() == StatusCode::TOO_MANY_REQUESTS {
-            DeniedBefore::answers_again(&mut response, &account);
-        }
         let tunnel = response.extensions_mut().remove::<Tunnel>();
         let account = match tunnel {
             Some(tunnel) => {

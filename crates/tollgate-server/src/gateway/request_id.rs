@@ -28,29 +28,15 @@ impl RequestIds {
         }
     }
 
-    pub(super) fn make(&self) -> RequestId {
+    pub(super) fn make(&self) -> HeaderValue {
         let nth = self.next.fetch_add(1, Relaxed);
         let hash = self.key.hash(&nth.to_le_bytes());
         let mut text = [0; 32];
         let (first, second) = text.split_at_mut(16);
         first.copy_from_slice(&hex(hash.h1));
         second.copy_from_slice(&hex(hash.h2));
-        RequestId(text)
-    }
-}
-
-/// A name that was made here.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RequestId([u8; 32]);
-
-impl RequestId {
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    pub(super) fn value(&self) -> HeaderValue {
         // It is made of what may stand there.
-        HeaderValue::from_bytes(&self.0).unwrap_or(HeaderValue::from_static("0"))
+        HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("0"))
     }
 }
 
@@ -94,7 +80,7 @@ mod tests {
     fn names_are_unlike_each_other_and_those_of_others() {
         let (one, other) = (RequestIds::new(), RequestIds::new());
         let all: HashSet<HeaderValue> = (0..10_000)
-            .flat_map(|_| [one.make().value(), other.make().value()])
+            .flat_map(|_| [one.make(), other.make()])
             .collect();
         assert_eq!(all.len(), 20_000);
         assert!(all.iter().all(|id| id.len() == 32));

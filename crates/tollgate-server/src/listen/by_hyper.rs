@@ -12,7 +12,6 @@ use hyper::service::Service;
 use super::Served;
 use super::arriving::Arriving;
 use super::request::{Answer, Requests, WatchedBody};
-use crate::http1::put_lines_among_fields;
 
 /// Passes on what hyper reads.
 pub(super) struct ByHyper<S, B> {
@@ -42,11 +41,10 @@ where
     type Future = Either<Ready<Answered<B>>, Answer<S::Future>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        if let Some(mut answer) = self.answer.take() {
-            put_lines_among_fields(&mut answer);
+        if let Some(answer) = self.answer.take() {
             return Either::Left(ready(Ok(answer)));
         }
         let request = request.map(Arriving::Coming);
-        Either::Right(self.requests.clone().call(request).with_fields())
+        Either::Right(self.requests.clone().call(request))
     }
 }

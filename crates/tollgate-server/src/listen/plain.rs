@@ -19,9 +19,7 @@ use httparse::{ParserConfig, Status};
 use hyper::ext::ReasonPhrase;
 use quanta::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tollgate_tower::answer::FieldLines;
 
-use super::again::{Again, LastDenied};
 use super::arriving::Arriving;
 use super::metrics::ListenMetrics;
 use super::refused::RefusedHead;
@@ -29,7 +27,7 @@ use super::request::{Requests, WatchedBody, say_that_it_is_the_last};
 use super::watch::{Order, Watch};
 use super::{ListenConfig, Served};
 use super::{date, refused_target, spare};
-use crate::http1::{ReadLines, push_field};
+use crate::http1::push_field;
 
 /// So much is read at once.
 const ROOM: usize = 8 * 1_024;
@@ -65,7 +63,6 @@ where
     B: Body<Data = Bytes>,
 {
     let mut inbox = Inbox::default();
-    let mut last_denied = LastDenied::new(config.answers_repeats);
     loop {
         let left = |inbox: &Inbox, answer| Left {
             read: Bytes::copy_from_slice(inbox.read()),
@@ -83,26 +80,7 @@ where
                 Next::Broken => return None,
             }
         }
-        let mut admitted = None;
-        if watch.order() == Order::GoOn && !watch.is_stopping() {
-            let mut answer = spare::text();
-            match last_denied.again(inbox.read(), &mut answer) {
-                Some((end, Again::Answered)) => {
-                    let underway = watch.begin_here();
-                    write_all(stream, &answer, &[]).await.ok()?;
-                    spare::give_text(answer);
-                    last_denied.sent();
-                    drop(underway);
-                    inbox.forget(end);
-                    let_others_run(&inbox).await;
-                    continue;
-                }
-                Some((_, Again::Admitted(so))) => admitted = Some(so),
-                Some((_, Again::Unknown)) | None => {}
-            }
-            spare::give_text(answer);
-        }
-        let Some((mut request, end)) = read_request(inbox.read(), config.most_head_bytes) else {
+        let Some((request, end)) = read_request(inbox.read(), config.most_head_bytes) else {
             if let Some(answer) = refused_target::answer(inbox.read()) {
                 metrics.malformed.inc();
                 let refused = RefusedHead::Malformed;
@@ -115,11 +93,6 @@ where
             watch.has_read();
             return Some(left(&inbox, None));
         };
-        let asked = inbox.read().get(..end).unwrap_or_default();
-        match admitted {
-            Some(admitted) => _ = request.extensions_mut().insert(admitted),
-            None => last_denied.passes(asked, request.extensions_mut()),
-        }
         let mut answer = {
             let mut answer = pin!(requests.call(request));
             let answer = poll_fn(|context| match answer.as_mut().poll(context) {
@@ -128,8 +101,6 @@ where
             });
             answer.await?
         };
-        let asked = inbox.read().get(..end).unwrap_or_default();
-        last_denied.note(asked, &mut answer);
         if watch.order() != Order::GoOn {
             say_that_it_is_the_last(&mut answer);
         }
@@ -304,13 +275,6 @@ fn write_head<B: Body>(answer: &Response<B>, head: &mut Vec<u8>) -> Option<u64> 
         }
         push_field(name, value, head);
     }
-    if let Some(lines) = answer.extensions().get::<ReadLines>() {
-        head.extend_from_slice(lines.as_bytes());
-        has_date |= lines.has_date();
-    }
-    if let Some(lines) = answer.extensions().get::<FieldLines>() {
-        head.extend_from_slice(lines.as_bytes());
-    }
     if !has_length {
         push_length(digits, head);
     }
@@ -348,7 +312,7 @@ fn push_date(now: Instant, head: &mut Vec<u8>) {
 }
 
 /// Writes a whole answer. Its lines are those of the head that say something else than its length and the date, each with its end.
-pub(crate) fn push_answer(
+pub(super) fn push_answer(
     status: StatusCode,
     lines: &[&[u8]],
     body: &[u8],

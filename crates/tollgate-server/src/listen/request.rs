@@ -17,7 +17,6 @@ use tollgate_tower::layer::PeerAddr;
 use super::Served;
 use super::arriving::Arriving;
 use super::watch::{Flow, Underway, Watch};
-use crate::http1::put_lines_among_fields;
 
 /// Whatever is asked on one connection.
 #[derive(Clone, Debug)]
@@ -51,7 +50,6 @@ impl<S> Requests<S> {
         Answer {
             response: self.service.call(request),
             underway: Some(underway),
-            has_lines: true,
         }
     }
 }
@@ -63,16 +61,6 @@ pin_project! {
         response: F,
         // Until it is there.
         underway: Option<Underway>,
-        // Whether it may have lines beside its fields.
-        has_lines: bool,
-    }
-}
-
-impl<F> Answer<F> {
-    /// For who writes fields only.
-    pub(super) fn with_fields(mut self) -> Self {
-        self.has_lines = false;
-        self
     }
 }
 
@@ -86,9 +74,6 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let Ok(mut response) = ready!(this.response.poll(context));
-        if !*this.has_lines {
-            put_lines_among_fields(&mut response);
-        }
         let underway = this.underway.take();
         let mut flow = None;
         if let Some(watch) = underway.as_ref().map(Underway::watch) {

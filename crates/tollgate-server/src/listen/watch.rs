@@ -4,7 +4,6 @@
 //! also looks at all connections then and ends those that take too long.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -215,20 +214,10 @@ impl Watch {
 
     /// A request is under way until this is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> Underway {
-        self.has_begun();
-        Underway(Arc::clone(self))
-    }
-
-    /// The same for who does not outlive the connection.
-    pub(super) fn begin_here(&self) -> Underway<&Self> {
-        self.has_begun();
-        Underway(self)
-    }
-
-    fn has_begun(&self) {
         self.underway.fetch_add(1, Relaxed);
         self.has_asked.store(true, Relaxed);
         self.set(Phase::Busy);
+        Underway(Arc::clone(self))
     }
 
     /// The task that serves it, which is woken to hear its orders.
@@ -286,7 +275,7 @@ impl Drop for Flow {
 
 /// A request of a connection.
 #[derive(Debug)]
-pub(super) struct Underway<W: Deref<Target = Watch> = Arc<Watch>>(W);
+pub(super) struct Underway(Arc<Watch>);
 
 impl Underway {
     pub(super) fn watch(&self) -> &Arc<Watch> {
@@ -294,7 +283,7 @@ impl Underway {
     }
 }
 
-impl<W: Deref<Target = Watch>> Drop for Underway<W> {
+impl Drop for Underway {
     fn drop(&mut self) {
         let last = self.0.underway.fetch_sub(1, Relaxed) == 1;
         if last && self.0.phase() == Phase::Busy {

@@ -11,8 +11,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::ReservedNames;
 use super::seen::Seen;
-use super::told::{X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::gateway::{OVERRIDES, X_REQUEST_ID};
+
+pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// What is meant for the next hop alone, beside `Connection`, what that names, and how a body is framed. [`Seen`] and `plain` know them by sight.
 pub(super) const HOP_BY_HOP: [HeaderName; 6] = [

@@ -4,18 +4,19 @@
 use std::net::IpAddr;
 
 use http::header::{
-    ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, TE, TRANSFER_ENCODING,
-    UPGRADE,
+    ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, InvalidHeaderValue, TE,
+    TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 use tollgate_tower::answer::Dialect;
 
-use super::filter::{CLAIMS, remove_seen_hop_by_hop, tokens};
+use super::filter::{
+    CLAIMS, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, remove_seen_hop_by_hop, tokens,
+};
 use super::seen::Seen;
 use super::server::Server;
-use super::told::{Told, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use super::upload::Upload;
 
 const ROOT: PathAndQuery = PathAndQuery::from_static("/");
@@ -49,8 +50,6 @@ pub(super) struct Forwarded {
     pub(super) has_host: bool,
     /// What its caller understands.
     pub(super) dialect: Dialect,
-    /// What the server is to hear as well.
-    pub(super) told: Told,
 }
 
 /// Makes the head of a request one that can be sent to a server in HTTP/1.1. No other upgrade than to a WebSocket is passed on, as what comes after would go by
@@ -83,7 +82,7 @@ pub(super) fn forward<B>(request: &mut Request<B>, asker: &Asker<'_>) -> Forward
     if version == Version::HTTP_2 {
         join_cookies(headers);
     }
-    let told = tell_of(headers, seen, asker, host.as_ref(), version);
+    set_forwarding_headers(headers, seen, asker, host.as_ref(), version);
     let has_host = host.is_some();
     match host {
         Some(_) if is_said => {}
@@ -101,7 +100,6 @@ pub(super) fn forward<B>(request: &mut Request<B>, asker: &Asker<'_>) -> Forward
         is_websocket,
         has_host,
         dialect,
-        told,
     }
 }
 
@@ -191,42 +189,55 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Says who asked: always for whom we ask, and what a stranger says of the rest is not passed on.
-fn tell_of(
+/// Tells the server who sent the request, for which host and how. Claims of a peer that is not trusted are removed.
+fn set_forwarding_headers(
     headers: &mut HeaderMap,
     seen: Seen,
     asker: &Asker<'_>,
     host: Option<&HeaderValue>,
     version: Version,
-) -> Told {
-    let scheme = if asker.is_tls { "https" } else { "http" };
-    let mut told = Told {
-        peer: asker.peer,
-        before_peer: Vec::new(),
-        scheme: Some(scheme),
-        host: host.cloned(),
-        via: asker.says_via.then(|| via(version)),
-    };
-    if seen.has(Seen::FORWARDED_FOR) && asker.peer.is_some() {
-        for line in headers.get_all(X_FORWARDED_FOR) {
-            told.before_peer.extend_from_slice(line.as_bytes());
-            told.before_peer.extend_from_slice(b", ");
-        }
-        headers.remove(X_FORWARDED_FOR);
-    }
-    // Mostly nobody says anything, and then it does not matter who is trusted.
-    if seen.has(Seen::CLAIM | Seen::FORWARDED_HOST_OR_PROTO) {
-        if asker.is_trusted() {
-            let is_said = |name| headers.contains_key(name);
-            told.scheme.take_if(|_| is_said(X_FORWARDED_PROTO));
-            told.host.take_if(|_| is_said(X_FORWARDED_HOST));
-        } else {
-            for claim in CLAIMS {
-                headers.remove(claim);
-            }
+) {
+    if let Some(peer) = asker.peer {
+        let chain = match seen.has(Seen::FORWARDED_FOR) {
+            true => chain_of(headers, peer),
+            false => HeaderValue::try_from(peer.to_canonical().to_string()),
+        };
+        if let Ok(chain) = chain {
+            headers.insert(X_FORWARDED_FOR, chain);
         }
     }
-    told
+    // Mostly nobody claims anything, and then it does not matter who is trusted.
+    let has_claims = seen.has(Seen::CLAIM | Seen::FORWARDED_HOST_OR_PROTO);
+    let is_trusted = has_claims && asker.is_trusted();
+    if has_claims && !is_trusted {
+        for claim in CLAIMS {
+            headers.remove(claim);
+        }
+    }
+    let is_claimed = |headers: &HeaderMap, name| is_trusted && headers.contains_key(name);
+    if !is_claimed(headers, X_FORWARDED_PROTO) {
+        let scheme = if asker.is_tls { "https" } else { "http" };
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
+    }
+    if let Some(host) = host
+        && !is_claimed(headers, X_FORWARDED_HOST)
+    {
+        headers.insert(X_FORWARDED_HOST, host.clone());
+    }
+    if asker.says_via {
+        headers.append(VIA, HeaderValue::from_static(via(version)));
+    }
+}
+
+/// The addresses that the request names so far, and the peer.
+fn chain_of(headers: &HeaderMap, peer: IpAddr) -> Result<HeaderValue, InvalidHeaderValue> {
+    let mut chain = Vec::new();
+    for line in headers.get_all(X_FORWARDED_FOR) {
+        chain.extend_from_slice(line.as_bytes());
+        chain.extend_from_slice(b", ");
+    }
+    chain.extend_from_slice(peer.to_canonical().to_string().as_bytes());
+    HeaderValue::try_from(chain)
 }
 
 fn via(version: Version) -> &'static str {

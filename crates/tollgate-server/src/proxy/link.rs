@@ -129,7 +129,7 @@ impl Link {
     /// Sends a request and waits for the head of its response, for so long after the last part of the request.
     pub(super) async fn send(
         &mut self,
-        mut request: Box<Outgoing>,
+        request: Box<Outgoing>,
         within: Option<Duration>,
         now: Instant,
     ) -> Result<Response<Received>, Lost> {
@@ -148,14 +148,9 @@ impl Link {
                 Some(Err(error)) => return Err(Lost::closed(request, &error)),
                 None => return Err(Lost::by(Failure::ResponseTimeout)),
             };
-            match plain.answer(heard, request.takes_lines()) {
-                Answered::Plainly(mut response, lines) => {
+            match plain.answer(heard) {
+                Answered::Plainly(response) => {
                     self.turns.next = FEWEST_TURNS;
-                    if let Some(lines) = lines {
-                        // There is room in those of the request, which is over; they were emptied before it was sent.
-                        *response.extensions_mut() = std::mem::take(request.extensions_mut());
-                        response.extensions_mut().insert(lines);
-                    }
                     return Ok(response.map(Received::Whole));
                 }
                 Answered::Otherwise(bytes) => read = Some(bytes),

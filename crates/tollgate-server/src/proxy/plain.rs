@@ -11,20 +11,24 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use httparse::{ParserConfig, Status};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
 use super::outgoing::Outgoing;
 use super::stream::Stream;
-use crate::http1::{ReadLines, push_field};
+use super::upload::Upload;
+use crate::http1::push_field;
 
 /// So much is read at once. Longer responses are not plain.
 const ROOM: usize = 8 * 1_024;
 
 /// Who sends more fields is not plain.
 const MOST_FIELDS: usize = 64;
+
+/// Room for the headers that are added on the way back, so that nothing is moved when they are.
+const ADDED_FIELDS: usize = 8;
 
 /// A connection on which nobody speaks but us.
 pub(super) struct Plain {
@@ -36,7 +40,7 @@ pub(super) struct Plain {
 
 /// What a server answered.
 pub(super) enum Answered {
-    Plainly(Response<Bytes>, Option<ReadLines>),
+    Plainly(Response<Bytes>),
     /// It takes more to understand this.
     Otherwise(Bytes),
 }
@@ -59,7 +63,7 @@ impl Plain {
     pub(super) fn takes(&mut self, request: &Outgoing) -> bool {
         self.head.clear();
         self.written = 0;
-        write_head(request, &mut self.head).is_some()
+        write_head(request.request(), &mut self.head).is_some()
     }
 
     /// Sends it and waits for what comes: so many bytes. An error, or an end without a word, is for whoever asked to make something of.
@@ -79,11 +83,11 @@ impl Plain {
         Poll::Ready(Ok(read.filled().len()))
     }
 
-    /// What was heard in so many bytes, fields as lines if they may be.
-    pub(super) fn answer(&self, heard: usize, as_lines: bool) -> Answered {
+    /// What was heard in so many bytes.
+    pub(super) fn answer(&self, heard: usize) -> Answered {
         let read = self.room.get(..heard).unwrap_or_default();
-        match read_response(read, as_lines) {
-            Some((response, lines)) => Answered::Plainly(response, lines),
+        match read_response(read) {
+            Some(response) => Answered::Plainly(response),
             None => Answered::Otherwise(Bytes::copy_from_slice(read)),
         }
     }
@@ -95,8 +99,7 @@ impl Plain {
 }
 
 /// The head of a request that has no body and wants nothing special; `None` for any other.
-fn write_head(outgoing: &Outgoing, head: &mut Vec<u8>) -> Option<()> {
-    let request = outgoing.request();
+fn write_head(request: &Request<Upload>, head: &mut Vec<u8>) -> Option<()> {
     let is_plain = request.body().is_nothing()
         && !matches!(*request.method(), Method::HEAD | Method::CONNECT)
         && request.uri().authority().is_none();
@@ -116,20 +119,18 @@ fn write_head(outgoing: &Outgoing, head: &mut Vec<u8>) -> Option<()> {
         }
         push_field(name, value, head);
     }
-    if let Some(told) = outgoing.told() {
-        told.write(head);
-    }
     head.extend_from_slice(b"\r\n");
     Some(())
 }
 
-/// The response that these bytes are, if they are a plain one from its first byte to its last. If they may be, those of its fields are lines that nobody looks
-/// for on the way back: to read, hash and write each of them would cost more than all else that is done with a response.
-fn read_response(bytes: &[u8], as_lines: bool) -> Option<(Response<Bytes>, Option<ReadLines>)> {
+/// The response that these bytes are, if they are a plain one from its first byte to its last.
+fn read_response(bytes: &[u8]) -> Option<Response<Bytes>> {
     let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
     let mut head = httparse::Response::new(&mut []);
+    // All at once, as the response shares it.
+    let bytes = Bytes::copy_from_slice(bytes);
     let parsed =
-        ParserConfig::default().parse_response_with_uninit_headers(&mut head, bytes, &mut fields);
+        ParserConfig::default().parse_response_with_uninit_headers(&mut head, &bytes, &mut fields);
     let Ok(Status::Complete(end)) = parsed else {
         return None;
     };
@@ -138,89 +139,30 @@ fn read_response(bytes: &[u8], as_lines: bool) -> Option<(Response<Bytes>, Optio
     if head.version != Some(1) || head.reason != status.canonical_reason() || !has_body {
         return None;
     }
-    let mut response = Response::new(Bytes::new());
-    *response.status_mut() = status;
-    // The lines are no longer than what was read, but for blanks and ends of lines that were left out there.
-    let mut text = Vec::with_capacity(bytes.len() + 2 * head.headers.len());
-    let (mut length, mut has_date) = (None, false);
+    let mut headers = HeaderMap::with_capacity(head.headers.len() + ADDED_FIELDS);
+    let mut length = None;
     for field in head.headers.iter() {
-        let start = text.len();
-        text.extend_from_slice(field.name.as_bytes());
-        let name = text.get_mut(start..).unwrap_or_default();
-        make_lowercase(name);
-        let is_line = match &*name {
-            b"transfer-encoding" | b"upgrade" => return None,
-            // These are for us alone.
-            b"connection" if is_keep_alive(field.value) => None,
-            b"connection" => return None,
-            b"keep-alive" => None,
-            b"content-length" if length.is_some() => return None,
-            b"content-length" => {
-                length = Some(decimal(field.value)?);
-                // Who writes lines writes it with what is sent.
-                (!as_lines).then_some(false)
-            }
-            b"date" => {
-                has_date = true;
-                Some(as_lines)
-            }
-            name => Some(as_lines && !is_looked_for(name)),
-        };
-        match is_line {
-            Some(true) => {
-                text.extend_from_slice(b": ");
-                text.extend_from_slice(field.value);
-                text.extend_from_slice(b"\r\n");
-                continue;
-            }
-            Some(false) => {
-                let name = HeaderName::from_bytes(name).ok()?;
-                let value = HeaderValue::from_bytes(field.value).ok()?;
-                response.headers_mut().append(name, value);
-            }
-            None => {}
+        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
+        match name {
+            TRANSFER_ENCODING | UPGRADE => return None,
+            // For this hop alone.
+            CONNECTION if field.value.eq_ignore_ascii_case(b"keep-alive") => continue,
+            CONNECTION => return None,
+            CONTENT_LENGTH if length.is_some() => return None,
+            CONTENT_LENGTH => length = Some(decimal(field.value)?),
+            _ => {}
         }
-        text.truncate(start);
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value)).ok()?;
+        headers.append(name, value);
     }
-    let body = bytes.get(end..)?;
+    let body = bytes.slice(end..);
     if length? != body.len() {
         return None;
     }
-    let end_of_lines = text.len();
-    text.extend_from_slice(body);
-    let mut text = Bytes::from(text);
-    *response.body_mut() = text.split_off(end_of_lines);
-    Some((response, as_lines.then(|| ReadLines::new(text, has_date))))
-}
-
-/// Whether somebody on the way back removes, sets or reads such a field: this proxy what is for the next hop alone, others what is said of limits or what a
-/// request is called.
-fn is_looked_for(name: &[u8]) -> bool {
-    let is_one = matches!(
-        name,
-        b"te"
-            | b"proxy-connection"
-            | b"proxy-authenticate"
-            | b"proxy-authorization"
-            | b"trailer"
-            | b"retry-after"
-            | b"x-request-id"
-    );
-    is_one || name.starts_with(b"ratelimit") || name.starts_with(b"x-ratelimit")
-}
-
-fn is_keep_alive(value: &[u8]) -> bool {
-    // Mostly it is just that, and seen at once.
-    value == b"keep-alive" || value.eq_ignore_ascii_case(b"keep-alive")
-}
-
-/// In steps of a few bytes, for which there are instructions: most names are too short to be done at once.
-fn make_lowercase(name: &mut [u8]) {
-    let (steps, rest) = name.as_chunks_mut::<4>();
-    for step in steps {
-        step.make_ascii_lowercase();
-    }
-    rest.make_ascii_lowercase();
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Some(response)
 }
 
 /// A number of a few digits, and nothing else.

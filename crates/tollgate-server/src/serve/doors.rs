@@ -70,7 +70,6 @@ impl Opening<'_> {
             tells_time: config.front.access_log != AccessLogFormat::Off,
             via: config.front.via,
             reserved: Arc::new(move |name| policies.policy().looks_at(name)),
-            fields_as_lines: true,
         };
         let proxy = Proxy::new(
             &config.upstreams,

@@ -3,7 +3,7 @@
 use tokio::net::TcpStream;
 
 use crate::gateway::{Front, start};
-use crate::gateway_again::ask;
+use crate::gateway_denials::ask;
 
 const HOURLY: &str = "rules: [{ id: address, per: [ip], limit: \"1/h burst 2\" }]";
 

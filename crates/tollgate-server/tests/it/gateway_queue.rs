@@ -8,7 +8,7 @@ use tollgate::{Request, Usage};
 use tollgate_referee::{Bound, Log};
 
 use crate::gateway::{Front, PATIENCE, hear_one, start};
-use crate::gateway_again::{ask, reset};
+use crate::gateway_denials::{ask, reset};
 use crate::gateway_two;
 
 /// So late may a busy machine be with one that has its turn. Whoever is late comes closer to the next.

@@ -1,14 +1,14 @@
 //! `X-RateLimit-*`: the three fields that everybody knows and nobody wrote down.
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate::Decision;
 
 use super::retry::{ceil_seconds, unix};
-use super::sheet::{Field, Sheet};
+use super::sheet::Sheet;
 
-static LIMIT: Field = Field::new("x-ratelimit-limit: ");
-static REMAINING: Field = Field::new("x-ratelimit-remaining: ");
-static RESET: Field = Field::new("x-ratelimit-reset: ");
+static LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+static REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+static RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// What the three fields say.
 #[derive(Clone, Copy, PartialEq)]
@@ -44,11 +44,11 @@ pub(super) fn is_stricter(headers: &HeaderMap, decision: &Decision) -> bool {
     let Some(remaining) = decision.remaining() else {
         return true;
     };
-    let mut theirs = headers.get_all(&REMAINING.name).iter();
+    let mut theirs = headers.get_all(&REMAINING).iter();
     let read = |value: &HeaderValue| value.to_str().ok()?.trim().parse::<u64>().ok();
     match (theirs.next(), theirs.next()) {
         (Some(only), None) => read(only).is_none_or(|theirs| theirs <= remaining),
         (Some(_), Some(_)) => true,
-        (None, _) => headers.contains_key(&LIMIT.name) || headers.contains_key(&RESET.name),
+        (None, _) => headers.contains_key(&LIMIT) || headers.contains_key(&RESET),
     }
 }

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::date;
-use super::sheet::{Field, Sheet};
+use super::sheet::Sheet;
 
-static RETRY_AFTER: Field = Field::new("retry-after: ");
+static RETRY_AFTER: HeaderName = HeaderName::from_static("retry-after");
 
 /// Rounded up, as who comes earlier is denied again, and never 0, which says "at once".
 pub(super) fn seconds(wait: Duration) -> u64 {
@@ -33,7 +33,7 @@ pub(super) fn unix(at: SystemTime) -> Duration {
 /// Says the wait, unless a longer one stands there.
 pub(super) fn write(wait: Duration, now: SystemTime, headers: &HeaderMap, sheet: &mut Sheet) {
     let ours = seconds(wait);
-    if let Some(theirs) = headers.get(&RETRY_AFTER.name) {
+    if let Some(theirs) = headers.get(&RETRY_AFTER) {
         let theirs = waits(theirs, now);
         if theirs.is_none_or(|theirs| theirs >= ours) {
             return;

@@ -1,153 +1,94 @@
-//! Several fields, written into one piece of memory: to ask for one for each would cost more than to write them.
+//! Header values that share one allocation: to allocate each of them would cost more than to write them.
 
 use std::ops::Range;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// So many different fields can be said of a decision.
-const MOST_LINES: usize = 7;
+/// The largest number of different headers that are written for one decision.
+const MAX_VALUES: usize = 7;
 
-/// Enough for all fields about one tier.
-const USUAL: usize = 256;
+/// Enough for the values of one tier.
+const USUAL_BYTES: usize = 128;
 
-type Lines = [Option<Line>; MOST_LINES];
-
-/// What is to stand in a head, and maybe the text that comes before all of it in memory.
+/// Header values under construction, behind an optional body in the same memory.
 #[derive(Debug)]
 pub(super) struct Sheet {
     text: String,
-    start: usize,
-    lines: Lines,
+    body_end: usize,
+    values: [Option<Value>; MAX_VALUES],
     count: usize,
 }
 
-/// A field that we write.
-#[derive(Debug)]
-pub(super) struct Field {
-    pub(super) name: HeaderName,
-    /// How its line begins, up to the value.
-    start: &'static str,
-}
-
-impl Field {
-    /// By how its line begins: the name in small letters, a colon and a space.
-    pub(super) const fn new(start: &'static str) -> Self {
-        let (name, _) = start.split_at(start.len() - ": ".len());
-        Self {
-            name: HeaderName::from_static(name),
-            start,
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
-struct Line {
-    field: &'static Field,
-    value: Range<usize>,
-    /// Beside what stands there, not in its place.
-    is_further: bool,
+struct Value {
+    name: &'static HeaderName,
+    range: Range<usize>,
+    /// Whether it is added to values that exist, rather than replacing them.
+    is_appended: bool,
 }
 
 impl Sheet {
     pub(super) fn new() -> Self {
-        Self::after(String::with_capacity(USUAL))
+        Self::after(String::new())
     }
 
-    /// In the memory of this text, behind it.
-    pub(super) fn after(mut text: String) -> Self {
-        text.reserve(USUAL);
+    /// Writes behind this body, in its memory.
+    pub(super) fn after(mut body: String) -> Self {
+        body.reserve(USUAL_BYTES);
         Self {
-            start: text.len(),
-            text,
-            lines: [const { None }; MOST_LINES],
+            body_end: body.len(),
+            text: body,
+            values: [const { None }; MAX_VALUES],
             count: 0,
         }
     }
 
-    /// A value that takes the place of what stands there.
-    pub(super) fn set(&mut self, field: &'static Field, number: u64) {
-        self.line(field, false, |text| push_number(number, text));
+    /// Adds a number that replaces existing values of this header.
+    pub(super) fn set(&mut self, name: &'static HeaderName, number: u64) {
+        self.write(name, false, |text| push_number(number, text));
     }
 
-    /// A value in a line of its own; none if nothing is written.
-    pub(super) fn add(&mut self, field: &'static Field, write: impl FnOnce(&mut String)) {
-        self.line(field, true, write);
+    /// Adds a value beside existing ones; none if nothing is written.
+    pub(super) fn add(&mut self, name: &'static HeaderName, write: impl FnOnce(&mut String)) {
+        self.write(name, true, write);
     }
 
-    fn line(&mut self, field: &'static Field, is_further: bool, write: impl FnOnce(&mut String)) {
-        let begin = self.text.len();
-        self.text.push_str(field.start);
+    fn write(
+        &mut self,
+        name: &'static HeaderName,
+        is_appended: bool,
+        write: impl FnOnce(&mut String),
+    ) {
         let start = self.text.len();
         write(&mut self.text);
-        let value = start..self.text.len();
-        match self.lines.get_mut(self.count) {
-            Some(line) if !value.is_empty() => {
-                self.text.push_str("\r\n");
-                *line = Some(Line {
-                    field,
-                    value,
-                    is_further,
+        let range = start..self.text.len();
+        match self.values.get_mut(self.count) {
+            Some(value) if !range.is_empty() => {
+                *value = Some(Value {
+                    name,
+                    range,
+                    is_appended,
                 });
                 self.count += 1;
             }
-            _ => self.text.truncate(begin),
+            _ => self.text.truncate(start),
         }
     }
 
-    pub(super) fn into_lines(self) -> FieldLines {
-        FieldLines {
-            text: Bytes::from(self.text),
-            start: self.start,
-            lines: self.lines,
-        }
-    }
-}
-
-/// What a layer says of a decision, as lines of a head of HTTP/1.1, among a response's extensions instead of its fields: for a server that writes heads itself,
-/// if it [wants](crate::TollgateLayer::fields_as_lines) that. None of the fields stands among the others, too.
-#[derive(Clone, Debug)]
-pub struct FieldLines {
-    text: Bytes,
-    start: usize,
-    lines: Lines,
-}
-
-impl FieldLines {
-    /// All lines, each with its end.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        self.text.get(self.start..).unwrap_or_default()
-    }
-
-    /// Puts the lines of a response among its fields, if it has any: for who does not write them.
-    pub fn put_among_fields<B>(response: &mut Response<B>) {
-        if let Some(lines) = response.extensions_mut().remove::<Self>() {
-            lines.put_into(response.headers_mut());
-        }
-    }
-
-    /// The text that was there first.
-    pub(crate) fn before(&self) -> &[u8] {
-        self.text.get(..self.start).unwrap_or_default()
-    }
-
-    /// The same, to keep.
-    pub(super) fn share_before(&self) -> Bytes {
-        self.text.slice(..self.start)
-    }
-
-    pub(super) fn put_into(&self, headers: &mut HeaderMap) {
-        for line in self.lines.iter().map_while(Option::as_ref) {
-            let value = self.text.slice(line.value.clone());
-            let Ok(value) = HeaderValue::from_maybe_shared(value) else {
+    /// Puts the values into these headers and returns the body.
+    pub(super) fn finish(self, headers: &mut HeaderMap) -> Bytes {
+        let text = Bytes::from(self.text);
+        for value in self.values.into_iter().map_while(|value| value) {
+            let Ok(header) = HeaderValue::from_maybe_shared(text.slice(value.range)) else {
                 continue;
             };
-            match line.is_further {
-                true => _ = headers.append(&line.field.name, value),
-                false => _ = headers.insert(&line.field.name, value),
+            match value.is_appended {
+                true => _ = headers.append(value.name, header),
+                false => _ = headers.insert(value.name, header),
             }
         }
+        text.slice(..self.body_end)
     }
 }
 
@@ -157,62 +98,5 @@ pub(super) fn push_number(number: u64, text: &mut String) {
         // What is left, and how long to wait, mostly is.
         Ok(digit @ 0..10) => text.push(char::from(b'0' + digit)),
         _ => text.push_str(itoa::Buffer::new().format(number)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use tollgate::{Decision, LocalLimiter, Request, Rule};
-
-    use super::*;
-    use crate::answer::{Answers, Denial, Dialect};
-
-    /// One that passes, and one that does not.
-    fn decisions() -> [Decision; 2] {
-        let rule = Rule::new("client", "1/h burst 1".parse().unwrap()).unwrap();
-        let limiter = LocalLimiter::new().with_rules([rule]).unwrap();
-        [(); 2].map(|()| limiter.decide(&Request::new()))
-    }
-
-    #[test]
-    fn lines_say_what_fields_say() {
-        let [passed, denied] = decisions();
-        let answers = Answers::default();
-        let mut fields = HeaderMap::new();
-        answers.add(&passed, &mut fields);
-        let mut response = Response::new(());
-        answers.add_as_lines(&passed, &mut response);
-        let lines = response.extensions().get::<FieldLines>().unwrap();
-        let lines = String::from_utf8(lines.as_bytes().to_vec()).unwrap();
-        let expected: String = (fields.iter())
-            .map(|(name, value)| format!("{name}: {}\r\n", value.to_str().unwrap()))
-            .collect();
-        assert_eq!(lines, expected);
-        assert!(response.headers().is_empty());
-        FieldLines::put_among_fields(&mut response);
-        assert_eq!(*response.headers(), fields);
-        assert!(response.extensions().is_empty());
-
-        let denial = Denial::of(&denied).unwrap();
-        let usual = answers.denied(&denial, Dialect::Http);
-        let mut response = answers.denied_in_lines(&denial, Dialect::Http);
-        assert_eq!(response.headers().len(), 1, "{:?}", response.headers());
-        FieldLines::put_among_fields(&mut response);
-        assert_eq!(response.headers(), usual.headers());
-        assert_eq!(response.body(), usual.body());
-    }
-
-    #[test]
-    fn where_others_spoke_of_limits_there_are_no_lines() {
-        let [passed, _] = decisions();
-        let mut response = Response::new(());
-        let theirs = HeaderValue::from_static("0");
-        response
-            .headers_mut()
-            .insert("x-ratelimit-remaining", theirs);
-        Answers::default().add_as_lines(&passed, &mut response);
-        assert!(response.extensions().is_empty());
-        assert!(response.headers().contains_key("ratelimit"));
     }
 }

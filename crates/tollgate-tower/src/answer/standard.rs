@@ -1,15 +1,15 @@
 //! `RateLimit-Policy` and `RateLimit` of the IETF's draft: structured fields, lists of strings with parameters.
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate::{Decision, Tier};
 
 use super::denial::name;
 use super::retry::ceil_seconds;
-use super::sheet::{Field, Sheet, push_number};
+use super::sheet::{Sheet, push_number};
 
-static POLICY: Field = Field::new("ratelimit-policy: ");
-static STATE: Field = Field::new("ratelimit: ");
-static SHADOW: Field = Field::new("x-ratelimit-shadow: ");
+static POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+static STATE: HeaderName = HeaderName::from_static("ratelimit");
+static SHADOW: HeaderName = HeaderName::from_static("x-ratelimit-shadow");
 
 /// What stands there already is looked at only if others spoke of limits.
 pub(super) fn write(
@@ -78,7 +78,7 @@ fn add_item(tier: &Tier, a: &str, first: u64, b: &str, second: u64, line: &mut S
 }
 
 /// Whether the lines that stand there are a list like ours, so that one more can stand beside them.
-fn are_lists(field: &Field, headers: &HeaderMap) -> bool {
+fn are_lists(name: &HeaderName, headers: &HeaderMap) -> bool {
     let is_list = |value: &HeaderValue| value.as_bytes().trim_ascii_start().starts_with(b"\"");
-    headers.get_all(&field.name).iter().all(is_list)
+    headers.get_all(name).iter().all(is_list)
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Extensions, Request, Response};
+use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -15,7 +15,6 @@ use super::body::TollgateBody;
 use super::decided::Decided;
 use super::gate::{Admission, Gate, Settled};
 use super::place::at_once;
-use super::repeat::WantRepeat;
 use crate::answer::Answers;
 
 type Waiting = Pin<Box<dyn Future<Output = Option<Admission>> + Send>>;
@@ -89,10 +88,7 @@ where
                     let mut response = ready!(response.poll(context))?;
                     if let Some(decided) = decided.take() {
                         let answers = answers.as_deref().unwrap_or(&this.gate.answers);
-                        match this.gate.writes_lines {
-                            true => answers.add_as_lines(&decided, &mut response),
-                            false => answers.add(&decided, response.headers_mut()),
-                        }
+                        answers.add(&decided, response.headers_mut());
                         if *keeps {
                             response.extensions_mut().insert(decided);
                         }
@@ -129,7 +125,6 @@ where
         if let Some(refused) = gate.pass_unasked(&mut parts) {
             return Some(stop(refused));
         }
-        forget_wish(&mut parts.extensions);
         return Some(State::Running {
             response: service.take()?.call(Request::from_parts(parts, body)),
             decided: None,
@@ -184,7 +179,6 @@ where
     S: Service<Request<B>>,
 {
     let keeps = gate.keeps_decision_of(&parts);
-    forget_wish(&mut parts.extensions);
     if gate.hands_on_decisions {
         parts.extensions.insert(decided.clone());
     }
@@ -194,14 +188,6 @@ where
         answers,
         keeps,
     })
-}
-
-/// A layer behind this one would answer the same request without this one being asked.
-fn forget_wish(extensions: &mut Extensions) {
-    // Mostly there is none, and to look is cheaper than to remove.
-    if extensions.get::<WantRepeat>().is_some() {
-        extensions.remove::<WantRepeat>();
-    }
 }
 
 fn stop<F, B>(response: Response<Bytes>) -> State<F, B> {

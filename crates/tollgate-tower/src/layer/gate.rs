@@ -10,7 +10,7 @@ use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Extensions, Method, Response, Uri};
-use tollgate::{Decision, ForwardedPath, Limiter, Met, PathError, Request, RuleSet};
+use tollgate::{Decision, ForwardedPath, Limiter, PathError, Request, RuleSet};
 
 use super::ask::Ask;
 use super::deadline;
@@ -18,7 +18,6 @@ use super::decided::{Decided, KeepDecision};
 use super::observer::Observer;
 use super::peer::{NOWHERE, PeerAddr};
 use super::place::Place;
-use super::repeat::{Admitted, Repeat, WantRepeat};
 use super::source::PolicySource;
 use super::waiting::WaitLimits;
 use crate::answer::{Answers, Denial, Dialect};
@@ -46,8 +45,6 @@ pub(super) struct Gate {
     pub(super) forward: Option<ForwardedPath>,
     pub(super) keeps_decisions: bool,
     pub(super) hands_on_decisions: bool,
-    /// Whether fields go as lines, for a server that writes them.
-    pub(super) writes_lines: bool,
     pub(super) observer: Option<Arc<dyn Observer>>,
     /// In which everybody is answered, if it is not their own.
     pub(super) dialect: Option<Dialect>,
@@ -100,7 +97,6 @@ impl Gate {
             forward: None,
             keeps_decisions: false,
             hands_on_decisions: true,
-            writes_lines: false,
             observer: None,
             dialect: None,
         }
@@ -137,23 +133,20 @@ impl Gate {
     }
 
     pub(super) async fn decide(&self, parts: &Parts) -> Result<Charged, Refusal> {
-        let known = parts.extensions.get::<Admitted>();
-        let known = known.and_then(|admitted| admitted.by(self));
-        let policy = known.map_or_else(|| self.policies.policy(), |(policy, _)| Arc::clone(policy));
+        let policy = self.policies.policy();
         // First, as a path that is refused needs no caller.
         let forward = self.forward(policy.rules());
         let target = Target::of(policy.rules(), &head(parts), forward)?;
         let who = self.who(&policy, parts)?;
         let cost = self.cost.as_ref().and_then(|cost| cost(parts));
-        let decision = match known {
-            Some((_, decision)) => decision.clone(),
-            None => {
-                let request = who.asks_for(&target, cost);
-                let met = policy.rules().meet(&request);
-                let decision = self.limiter.decide_on(&met).await;
-                self.tell_of(&met, &decision);
-                decision
+        let decision = {
+            let request = who.asks_for(&target, cost);
+            let met = policy.rules().meet(&request);
+            let decision = self.limiter.decide_on(&met).await;
+            if let Some(observer) = &self.observer {
+                observer.decided(&met, &decision);
             }
+            decision
         };
         let forward = forwarded(forward, &parts.uri, &target)?;
         drop(target);
@@ -197,14 +190,6 @@ impl Gate {
             if self.keeps_decision_of(parts) {
                 let decided = Decided::new(charged.decision);
                 response.extensions_mut().insert(decided);
-            }
-            if dialect == Dialect::Http
-                && parts.extensions.get::<WantRepeat>().is_some()
-                && let rules = charged.policy.rules()
-                && let Ok(target) = Target::of(rules, &head(parts), self.forward(rules))
-                && let Some(repeat) = Repeat::of(self, &charged.policy, charged.who, target)
-            {
-                response.extensions_mut().insert(repeat);
             }
             return Settled::Stop(response);
         }
@@ -269,23 +254,12 @@ impl Gate {
     }
 
     fn denied(&self, charged: &Charged, denial: &Denial<'_>, dialect: Dialect) -> Response<Bytes> {
-        let answers = self.answers_by(&charged.policy);
-        match self.writes_lines {
-            true => answers.denied_in_lines(denial, dialect),
-            false => answers.denied(denial, dialect),
-        }
+        self.answers_by(&charged.policy).denied(denial, dialect)
     }
 
     /// Those of the policy that decides, or else the layer's.
     pub(super) fn answers_by<'a>(&'a self, policy: &'a Policy) -> &'a Answers {
         policy.answers().map_or(&self.answers, |answers| answers)
-    }
-
-    /// Tells whoever is to hear of decisions.
-    pub(super) fn tell_of(&self, met: &Met<'_>, decision: &Decision) {
-        if let Some(observer) = &self.observer {
-            observer.decided(met, decision);
-        }
     }
 
     fn dialect_of(&self, parts: &Parts) -> Dialect {
@@ -358,7 +332,7 @@ impl Who {
         }
     }
 
-    pub(super) fn asks_for<'r>(&'r self, target: &'r Target<'_>, cost: Option<u64>) -> Request<'r> {
+    fn asks_for<'r>(&'r self, target: &'r Target<'_>, cost: Option<u64>) -> Request<'r> {
         let caller = match self {
             Self::Found(caller) => caller.request(),
             Self::Told(ask) => ask.request(),

@@ -20,7 +20,7 @@ const MAX_LINES: usize = 7;
 /// Method, host, path, and the headers that rules look at.
 #[derive(Clone, Debug)]
 pub(crate) struct Target<'a> {
-    pub(crate) method: Cow<'a, Method>,
+    pub(crate) method: &'a Method,
     pub(crate) host: Option<Cow<'a, str>>,
     pub(crate) path: Path<'a>,
     attributes: Vec<(Name, Cow<'a, str>)>,
@@ -40,22 +40,11 @@ impl<'a> Target<'a> {
             add_header(&mut attributes, rules, *name, head.headers)?;
         }
         Ok(Self {
-            method: Cow::Borrowed(head.method),
+            method: head.method,
             host,
             path,
             attributes,
         })
-    }
-
-    /// The same, for who keeps it.
-    pub(crate) fn into_owned(self) -> Target<'static> {
-        let owned = |(name, value): (Name, Cow<'a, str>)| (name, value.into_owned().into());
-        Target {
-            method: Cow::Owned(self.method.into_owned()),
-            host: self.host.map(|host| host.into_owned().into()),
-            path: self.path.into_owned(),
-            attributes: self.attributes.into_iter().map(owned).collect(),
-        }
     }
 
     /// The request of somebody who asks for this. What it says already comes first.

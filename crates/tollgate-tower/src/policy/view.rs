@@ -46,7 +46,7 @@ impl<'a> View<'a> {
     /// The method.
     #[must_use]
     pub fn method(&self) -> &Method {
-        &self.target.method
+        self.target.method
     }
 
     /// The host, as rules compare it: in small letters and without a port.

@@ -13,7 +13,6 @@
 //! - `grpc`: the layer in a real tonic server.
 //! - `examples`: the examples, run.
 //! - `queue`: who waits for a turn, who cannot, and who goes away.
-//! - `repeated`: who was denied and asks the same again.
 //! - `shared_store`: the layer over a store that is shared, there or not.
 //! - `swapped`: rules and policies that change while requests come.
 
@@ -28,7 +27,6 @@ mod forged;
 mod grpc;
 mod middleware;
 mod queue;
-mod repeated;
 mod secrets;
 mod served;
 mod shared_store;

@@ -191,12 +191,6 @@ impl SharedLimiter {
         decision.by(met.generation(), met.cost())
     }
 
-    /// Without the store, if it need not be asked.
-    pub(super) fn decide_at_once(&self, met: &Met<'_>) -> Option<Decision> {
-        let (_, decision) = self.recall(&charges(met), Instant::now())?;
-        Some(decision.by(met.generation(), met.cost()))
-    }
-
     pub(super) async fn check(&self, charge: &Charge<'_>) -> Decision {
         let charges = std::slice::from_ref(charge);
         self.visit(charges, &[OnFailure::Local], true, None).await

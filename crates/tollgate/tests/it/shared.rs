@@ -64,29 +64,6 @@ fn another_question_is_asked_and_the_same_one_is_not() {
 }
 
 #[test]
-fn what_can_be_said_at_once_is_a_denial_that_is_remembered() {
-    let server = Server::start();
-    let limiter = over(&server, 1_000);
-    let rules =
-        tollgate::RuleSet::new([Rule::new("client", limit("1/h burst 1")).unwrap()]).unwrap();
-    let request = Request::new();
-    let met = rules.meet(&request);
-    assert_eq!(limiter.decide_at_once(&met), None);
-    // And nothing was taken by that.
-    assert!(run(limiter.decide_on(&met)).allowed());
-    assert_eq!(limiter.decide_at_once(&met), None);
-    assert_eq!(run(limiter.decide_on(&met)).source(), Source::Store);
-    let denied = limiter.decide_at_once(&met).unwrap();
-    assert_eq!(
-        (denied.allowed(), denied.source()),
-        (false, Source::Remembered)
-    );
-    let forgetful = over(&server, 0);
-    assert!(!run(forgetful.decide_on(&met)).allowed());
-    assert_eq!(forgetful.decide_at_once(&met), None);
-}
-
-#[test]
 fn a_reset_and_a_refund_forget_a_denial() {
     let server = Server::start();
     let limiter = over(&server, 1_000);

@@ -31,18 +31,6 @@ pub(in super::super) struct Asked {
     pub(in super::super) version: Version,
 }
 
-impl Asked {
-    /// The same without what was read with it: the address is a part of that.
-    pub(in super::super) fn to_keep(&self) -> Self {
-        let path = self.uri.path();
-        Self {
-            // It was one, so it is.
-            uri: Uri::try_from(path).unwrap_or_default(),
-            ..self.clone()
-        }
-    }
-}
-
 /// What came of it.
 #[derive(Debug)]
 pub(in super::super) struct Told<'a> {

@@ -1,4 +1,4 @@
-//! Callers who are denied and ask the same again on their connection: they are decided on, named, counted and logged like anybody.
+//! Clients that keep sending on one connection after a denial: every request is decided, named, counted and logged.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ fn said(heard: &Heard) -> String {
 }
 
 #[tokio::test]
-async fn each_is_answered_named_counted_and_logged() {
+async fn every_denial_is_answered_named_counted_and_logged() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("access.log");
     let fields = format!("access_log: json, access_log_file: \"{}\"", file.display());
@@ -114,7 +114,7 @@ pub(crate) async fn reset(front: &Front) {
 }
 
 #[tokio::test]
-async fn when_there_is_room_they_pass_and_are_charged_once() {
+async fn a_denied_client_is_admitted_again_and_charged_once() {
     let front = start("", HOURLY).await;
     let mut stream = TcpStream::connect(front.address).await.unwrap();
     for _ in 0..3 {
@@ -134,7 +134,7 @@ async fn when_there_is_room_they_pass_and_are_charged_once() {
 }
 
 #[tokio::test]
-async fn other_words_are_read() {
+async fn clients_on_one_connection_are_told_apart() {
     let rules = "identity: { trusted_proxies: [127.0.0.1], client: [\"header:X-User\", ip] }
 rules: [{ id: client, per: [client], limit: \"1/h burst 1\" }, { id: odd, match: { path: /odd }, per: [], limit: \"1/h burst 1\" }]";
     let front = start("", rules).await;
@@ -166,7 +166,7 @@ rules: [{ id: client, per: [client], limit: \"1/h burst 1\" }, { id: odd, match:
 }
 
 #[tokio::test]
-async fn all_that_come_at_once_are_answered_in_their_order() {
+async fn pipelined_denials_are_answered_in_order() {
     let front = start("", HOURLY).await;
     let mut stream = TcpStream::connect(front.address).await.unwrap();
     assert_eq!(statuses(&ask_again(&mut stream, 5).await)[2..], [429; 3]);
@@ -177,7 +177,7 @@ async fn all_that_come_at_once_are_answered_in_their_order() {
     let heard = heard(&mut stream).await;
     assert_eq!(statuses(&heard), [429; 7]);
     drop(stream);
-    // In pieces, too, also from the first that nobody reads any more.
+    // Also if a head arrives in pieces.
     let mut stream = TcpStream::connect(front.address).await.unwrap();
     stream.set_nodelay(true).unwrap();
     assert_eq!(statuses(&ask_again(&mut stream, 4).await), [429; 4]);
@@ -191,9 +191,8 @@ async fn all_that_come_at_once_are_answered_in_their_order() {
     front.end().await;
 }
 
-/// More than a task may do in one go.
 #[tokio::test]
-async fn hundreds_that_come_at_once_are_all_answered_and_counted() {
+async fn a_thousand_pipelined_denials_are_answered_and_counted() {
     let front = start("", HOURLY).await;
     let mut stream = TcpStream::connect(front.address).await.unwrap();
     assert_eq!(statuses(&ask_again(&mut stream, 5).await)[2..], [429; 3]);
@@ -214,9 +213,8 @@ async fn hundreds_that_come_at_once_are_all_answered_and_counted() {
     front.end().await;
 }
 
-/// They are read each time, and heard in the operator's words.
 #[tokio::test]
-async fn an_answer_in_words_of_ones_own_is_the_same_each_time() {
+async fn every_denial_has_the_configured_body() {
     let own =
         format!("{HOURLY}\nanswers: {{ denied: {{ body: \"come back in {{retry_after}} s\" }} }}");
     let front = start("", &own).await;
@@ -232,7 +230,7 @@ async fn an_answer_in_words_of_ones_own_is_the_same_each_time() {
 }
 
 #[tokio::test]
-async fn new_rules_hold_for_them_at_once() {
+async fn new_rules_apply_to_open_connections_at_once() {
     let front = start("", HOURLY).await;
     let mut stream = TcpStream::connect(front.address).await.unwrap();
     assert_eq!(statuses(&ask_again(&mut stream, 6).await)[2..], [429; 4]);
@@ -253,9 +251,8 @@ async fn new_rules_hold_for_them_at_once() {
     front.end().await;
 }
 
-/// Their names are the caller's own, if a trusted proxy gave them.
 #[tokio::test]
-async fn a_name_that_was_given_is_kept() {
+async fn a_request_id_of_a_trusted_proxy_is_kept() {
     let rules = format!("identity: {{ trusted_proxies: [127.0.0.1] }}\n{HOURLY}");
     let front = start("", &rules).await;
     let mut stream = TcpStream::connect(front.address).await.unwrap();
@@ -269,9 +266,9 @@ async fn a_name_that_was_given_is_kept() {
     front.end().await;
 }
 
-/// A queue that is full denies; when a place is free, they wait in it.
+/// A queue that is full denies; when a place is free, the request waits in it.
 #[tokio::test]
-async fn they_wait_in_a_queue_when_it_has_room() {
+async fn a_denied_client_waits_in_a_queue_once_it_has_room() {
     let rules = "rules: [{ id: even, per: [ip], limit: { algorithm: leaky_bucket, rate: 20/s, queue: 1 } }]";
     let front = start("", rules).await;
     let mut stream = TcpStream::connect(front.address).await.unwrap();
@@ -300,9 +297,9 @@ async fn they_wait_in_a_queue_when_it_has_room() {
     front.end().await;
 }
 
-/// Who hammers while the gateway stops is told that its connection ends.
+/// A client that keeps sending while the gateway stops gets `Connection: close`.
 #[tokio::test]
-async fn they_are_told_of_the_end() {
+async fn denied_clients_are_told_to_close_at_shutdown() {
     let front = start("", HOURLY).await;
     let mut stream = TcpStream::connect(front.address).await.unwrap();
     assert_eq!(statuses(&ask_again(&mut stream, 6).await)[2..], [429; 4]);
