@@ -23,8 +23,6 @@ pub(crate) use sliding_counter::{Counter, MAX_COUNT, SlidingCounter};
 pub(crate) use sliding_log::{Log, SlidingLog};
 pub(crate) use token_bucket::TokenBucket;
 
-use crate::limit::{Kind, Limit};
-
 /// What a limit says about one cost at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
@@ -132,108 +130,24 @@ pub(crate) trait Arithmetic {
     }
 }
 
-/// Runs one operation of the limit's algorithm on a state of its form; a state of another form is moved over
-/// into it first. (A macro, as the five pairs have five different types.)
-macro_rules! with_algorithm {
-    ($limit:expr, $state:expr, |$algorithm:ident, $own:ident| $run:expr, else $other:expr) => {
-        match ($limit.kind(), $state) {
-            (Kind::TokenBucket($algorithm), State::Level($own)) => $run,
-            (Kind::LeakyBucket($algorithm), State::Level($own)) => $run,
-            (Kind::FixedWindow($algorithm), State::Window($own)) => $run,
-            (Kind::SlidingLog($algorithm), State::Log($own)) => $run,
-            (Kind::SlidingCounter($algorithm), State::Counter($own)) => $run,
-            _ => $other,
-        }
-    };
-}
-
-impl Limit {
-    /// The state of a key never seen.
-    pub(crate) fn fresh(&self) -> State {
-        match self.kind() {
-            Kind::TokenBucket(_) | Kind::LeakyBucket(_) => State::Level(Level::default()),
-            Kind::FixedWindow(_) => State::Window(Window::default()),
-            Kind::SlidingLog(_) => State::Log(Box::default()),
-            Kind::SlidingCounter(_) => State::Counter(Counter::default()),
-        }
-    }
-
-    fn remaining(&self, state: &State, now_us: u64) -> u64 {
-        with_algorithm!(self, state, |algorithm, own| algorithm.remaining(own, now_us),
-            else self.remaining(&self.adopt(state), now_us))
-    }
-
-    /// Looks at a state, and charges it if the cost fits and `charging`.
-    #[inline]
-    pub(crate) fn take(&self, state: &mut State, now_us: u64, cost: u64, charging: bool) -> Look {
-        if cost > self.capacity() {
-            return Look {
-                fit: Fit::Never,
-                remaining: self.remaining(state, now_us),
-                empty_at_us: self.empty_at_us(state),
-                charged: false,
-            };
-        }
-        with_algorithm!(self, &mut *state,
-        |algorithm, own| algorithm.take(own, now_us, cost, charging),
-        else {
-            let mut own = self.adopt(state);
-            let look = self.take(&mut own, now_us, cost, charging);
-            if look.charged {
-                *state = own;
-            }
-            look
-        })
-    }
-
-    pub(crate) fn refund(&self, state: &mut State, now_us: u64, charged_at_us: u64, cost: u64) {
-        with_algorithm!(self, &mut *state,
-            |algorithm, own| algorithm.refund(own, now_us, charged_at_us, cost), else {
-            *state = self.adopt(state);
-            self.refund(state, now_us, charged_at_us, cost);
-        });
-    }
-
-    #[inline]
-    pub(crate) fn empty_at_us(&self, state: &State) -> u64 {
-        with_algorithm!(self, state, |algorithm, own| algorithm.empty_at_us(own),
-            else self.empty_at_us(&self.adopt(state)))
-    }
-
-    /// What another algorithm counted, in this one's form: used is used.
-    fn adopt(&self, state: &State) -> State {
-        let (at_us, used) = state.usage();
-        self.adopted(at_us, used)
-    }
-
-    /// What a log counted, in this algorithm's form.
-    pub(crate) fn adopt_log(&self, log: &Log) -> State {
-        self.adopted(log.last_us(), log.used())
-    }
-
-    fn adopted(&self, at_us: u64, used: u64) -> State {
-        let mut own = self.fresh();
-        if used == 0 {
-            return own;
-        }
-        match &mut own {
-            State::Level(level) => *level = Level::holding(used, at_us),
-            State::Window(window) => *window = Window { at_us, used },
-            State::Log(log) => log.push(at_us, used),
-            State::Counter(counter) => *counter = Counter::holding(used, at_us),
-        }
-        own
-    }
-}
-
 impl State {
     /// The time this state was true at.
     pub(crate) fn at_us(&self) -> u64 {
         self.usage().0
     }
 
+    /// Makes a fresh state one of `used` whole tokens at a time.
+    pub(crate) fn hold(&mut self, at_us: u64, used: u64) {
+        match self {
+            Self::Level(level) => *level = Level::holding(used, at_us),
+            Self::Window(window) => *window = Window { at_us, used },
+            Self::Log(log) => log.push(at_us, used),
+            Self::Counter(counter) => *counter = Counter::holding(used, at_us),
+        }
+    }
+
     /// The amount used in whole tokens, rounded up, and when that was true.
-    fn usage(&self) -> (u64, u64) {
+    pub(crate) fn usage(&self) -> (u64, u64) {
         match self {
             Self::Level(level) => (level.at_us, level.used()),
             Self::Window(window) => (window.at_us, window.used),

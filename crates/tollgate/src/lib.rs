@@ -20,12 +20,14 @@ mod algorithm;
 mod bucket;
 mod clock;
 mod decision;
+mod dimension;
 mod host;
 mod limit;
 mod limiter;
 mod name;
 mod nearest;
 mod path;
+mod rate;
 mod request;
 mod rule;
 pub mod store;
@@ -34,15 +36,16 @@ mod usage;
 /// Words for people, for Tollgate's own programs; not part of what is promised.
 #[doc(hidden)]
 pub mod words {
-    pub use crate::limit::grouped;
     pub use crate::nearest::nearest;
+    pub use crate::rate::grouped;
 }
 
-pub use bucket::{Bucket, Dimension, Part};
+pub use bucket::Bucket;
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Denied, Source, Tier, Verdict};
+pub use dimension::{Dimension, Part};
 pub use host::{HostError, parse_host};
-pub use limit::{Algorithm, Limit, LimitError, Rate};
+pub use limit::{Algorithm, Limit};
 #[cfg(feature = "redis")]
 pub use limiter::{BreakerConfig, Instances, SharedConfig, SharedStats};
 pub use limiter::{Joint, Limiter, LocalLimiter, StoreError};
@@ -51,6 +54,7 @@ pub use path::{
     EncodedSlash, ForwardedPath, Path, PathClass, PathClasses, PathError, PathRules, Pattern,
     PatternError,
 };
+pub use rate::{LimitError, Rate};
 pub use request::Request;
 pub use rule::{
     Cost, Explanation, Match, MatchError, Met, Mismatch, Mode, OnFailure, Rule, RuleSet,

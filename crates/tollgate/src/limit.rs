@@ -3,21 +3,13 @@
 //! A [`Limit`] that exists is valid: every figure is in range and every product the algorithms form stays
 //! exact. It knows nothing of keys, clocks or stores.
 
-mod amount;
-mod error;
+mod arithmetic;
 mod parse;
-mod rate;
 
 use std::fmt;
 use std::time::Duration;
 
-pub use error::LimitError;
-pub use rate::Rate;
-pub(crate) use rate::UTOK;
-
-pub use amount::grouped;
-use amount::span_text;
-use rate::{LONGEST_DRAIN_US, whole_us};
+use crate::rate::{LONGEST_DRAIN_US, LimitError, Rate, UTOK, span_text, whole_us};
 
 use crate::algorithm::{FixedWindow, LeakyBucket, SlidingCounter, SlidingLog, TokenBucket};
 

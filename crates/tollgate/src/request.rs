@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::bucket::{Dimension, Part};
+use crate::dimension::{Dimension, Part};
 use crate::host::parse_host;
 use crate::name::Name;
 use crate::path::Path;

@@ -17,7 +17,8 @@ pub use matching::{Match, MatchError, Mismatch};
 pub(crate) use set::Family;
 pub use set::{Met, RuleSet, RuleSetError};
 
-use crate::bucket::{Bucket, Dimension};
+use crate::bucket::Bucket;
+use crate::dimension::Dimension;
 use crate::limit::Limit;
 use crate::name::{Name, NameError};
 use crate::request::Request;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::bucket::Dimension;
 use crate::decision::Tier;
+use crate::dimension::Dimension;
 use crate::limit::Limit;
 use crate::name::Name;
 

@@ -5,7 +5,7 @@
 //! smaller, those inside keep their times, and nobody is let in before there is room again.
 
 use super::{Arithmetic, Level};
-use crate::limit::Rate;
+use crate::rate::Rate;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeakyBucket {

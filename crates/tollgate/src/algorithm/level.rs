@@ -5,7 +5,7 @@
 //! number without any rounding; the part of a step that has passed since is computed when it is asked for.
 //! The mark therefore lies at or a fraction of a step before the last charge.
 
-use crate::limit::{Rate, UTOK};
+use crate::rate::{Rate, UTOK};
 
 /// What was used, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

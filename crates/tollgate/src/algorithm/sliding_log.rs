@@ -40,7 +40,7 @@ impl Log {
         self.entries.back().map_or(0, |entry| entry.at_us)
     }
 
-    pub(super) fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         self.total() - self.forgotten
     }
 

@@ -4,7 +4,7 @@
 
 use super::level::Standing;
 use super::{Arithmetic, Fit, Level, Look};
-use crate::limit::{Rate, UTOK};
+use crate::rate::{Rate, UTOK};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenBucket {

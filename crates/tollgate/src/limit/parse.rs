@@ -17,9 +17,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::amount::{grouped, period_text, unit_us};
-use super::rate::LONGEST_US;
-use super::{Algorithm, Limit, LimitError, Rate};
+use super::{Algorithm, Limit};
+use crate::rate::{LONGEST_US, LimitError, Rate, grouped, period_text, unit_us};
 
 impl FromStr for Limit {
     type Err = LimitError;

@@ -11,7 +11,7 @@ use crate::usage::{Usage, WhichBucket};
 
 #[cfg(feature = "redis")]
 use {
-    crate::bucket::{Dimension, Part},
+    crate::dimension::{Dimension, Part},
     crate::name::Name,
     crate::rule::Family,
     crate::store::{Address, Record, RedisError, RedisStore},

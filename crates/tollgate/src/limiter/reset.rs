@@ -13,7 +13,7 @@ use super::inspection::look_in_memory;
 #[cfg(feature = "redis")]
 use {
     super::inspection::Found,
-    crate::bucket::Part,
+    crate::dimension::Part,
     crate::store::{RedisError, RedisStore},
 };
 

@@ -36,7 +36,8 @@ pub use meter::{Spread, StoreCalls};
 pub use tls::{RedisIdentity, RedisTls};
 
 use super::{Charge, Outcome, Refund, Store, Taken};
-use crate::bucket::{Bucket, Part};
+use crate::bucket::Bucket;
+use crate::dimension::Part;
 use crate::limit::Limit;
 pub(crate) use batch::LateReply;
 use batch::{Batcher, Missed};

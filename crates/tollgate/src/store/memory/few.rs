@@ -130,8 +130,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::bucket::{Bucket, Dimension};
+    use crate::bucket::Bucket;
     use crate::clock::{Clock, ManualClock};
+    use crate::dimension::Dimension;
     use crate::limit::Limit;
     use crate::name::Name;
     use crate::request::Request;

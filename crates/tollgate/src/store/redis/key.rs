@@ -7,7 +7,8 @@ use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128 as _, SipHasher13 as SipHasher128};
 
 use super::error::RedisError;
-use crate::bucket::{Bucket, Dimension, Part};
+use crate::bucket::Bucket;
+use crate::dimension::{Dimension, Part};
 use crate::name::Name;
 
 /// Longer values are known by their hash.

@@ -4,11 +4,15 @@
 //! many microseconds. 10/s is 10/1, 100/min is 5/3, 7/day is 7/86400. Nothing is rounded, and the
 //! product of the two stays below 2^53, so that a script that knows only doubles computes the same.
 
+mod amount;
+mod error;
+
 use std::fmt;
 use std::time::Duration;
 
-use super::LimitError;
-use super::amount::{grouped, period_text};
+pub use amount::grouped;
+pub(crate) use amount::{period_text, span_text, unit_us};
+pub use error::LimitError;
 
 /// Microtokens in a token: the unit in which buckets remember what was used.
 pub(crate) const UTOK: u64 = 1_000_000;
