@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use tollgate::Limit;
+use tollgate_simulate::Scenario;
 
 pub(crate) use database::{
     DatabaseArgs, ExportArgs, ExportFormat, ImportArgs, ListArgs, RemoveArgs, RulesArgs,
@@ -17,8 +18,6 @@ pub(crate) use database::{
 };
 
 pub(crate) use usage::{InspectArgs, ResetArgs, WhoArgs};
-
-use crate::simulate::Scenario;
 
 /// An exact rate limiter.
 #[derive(Debug, Parser)]

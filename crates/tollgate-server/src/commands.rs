@@ -10,6 +10,7 @@ pub(crate) mod reset;
 pub(crate) mod rules;
 pub(crate) mod serve;
 mod setting;
+pub(crate) mod simulate;
 mod table;
 pub(crate) mod violations;
 

@@ -28,7 +28,6 @@ mod patience;
 pub mod proxy;
 mod serve;
 pub mod service;
-mod simulate;
 mod template;
 pub mod traces;
 mod usage;
@@ -40,7 +39,8 @@ use clap::Parser as _;
 
 use cli::{Cli, Command};
 use commands::{
-    Failure, check_config, explain, init, inspect, reset, rules, serve as serve_command, violations,
+    Failure, check_config, explain, init, inspect, reset, rules, serve as serve_command, simulate,
+    violations,
 };
 
 /// Runs the program with the arguments of this process.
@@ -59,7 +59,7 @@ pub fn main() -> ExitCode {
 fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Serve(args) => serve_command::serve(args),
-        Command::Simulate(args) => Ok(simulate::simulate(args, &mut io::stdout().lock())?),
+        Command::Simulate(args) => simulate::simulate(args, &mut io::stdout().lock()),
         Command::CheckConfig(args) => check_config::check_config(args),
         Command::Init(args) => init::init(args, &mut io::stdout().lock()),
         Command::Explain(args) => explain::explain(args, &mut io::stdout().lock()),

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io;
 
-use crate::simulate::SimulateError;
+use tollgate_simulate::SimulateError;
 
 /// Why the program ends without having done what it was asked to do.
 #[derive(Debug)]
@@ -61,10 +61,8 @@ impl From<SimulateError> for Failure {
     fn from(error: SimulateError) -> Self {
         match error {
             SimulateError::Output(error) => error.into(),
-            SimulateError::Limit(_) | SimulateError::Csv(_) => Self::BadInput(error.to_string()),
-            SimulateError::Runtime(_) | SimulateError::Chart(_) | SimulateError::Write(_) => {
-                Self::Unavailable(error.to_string())
-            }
+            SimulateError::BadInput(text) => Self::BadInput(text),
+            error => Self::Unavailable(error.to_string()),
         }
     }
 }

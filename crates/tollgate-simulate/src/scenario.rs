@@ -9,7 +9,6 @@ use clap::ValueEnum;
 use tollgate::{Limit, LimitError, Rate};
 
 use super::random::Random;
-use super::traffic::{Arrival, Traffic};
 
 const SECOND_US: u64 = 1_000_000;
 const MINUTE_US: u64 = 60 * SECOND_US;
@@ -19,7 +18,7 @@ const ELEVEN_US: u64 = 1_767_610_800 * SECOND_US;
 
 /// Arrivals that show something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Scenario {
+pub enum Scenario {
     /// Two bursts of 200, two seconds before a full minute and right at it, against 200/min: what a fixed window
     /// admits across its boundary.
     Boundary,
@@ -54,29 +53,24 @@ impl Scenario {
         }
     }
 
-    /// Its arrivals; `seed` matters where chance is asked.
-    pub(super) fn traffic(self, seed: Option<u64>) -> Traffic {
-        let chance = matches!(self, Self::Surge | Self::Drivers);
-        let seed = chance.then_some(seed.unwrap_or(1));
+    /// The seed that its arrivals are made with, if they depend on one.
+    pub(super) fn seed(self, other: Option<u64>) -> Option<u64> {
+        matches!(self, Self::Surge | Self::Drivers).then_some(other.unwrap_or(1))
+    }
+
+    /// When its requests arrive.
+    pub(super) fn arrivals_us(self, seed: Option<u64>) -> Vec<u64> {
         let random = Random::seeded(seed.unwrap_or_default());
-        let at_us = match self {
+        match self {
             Self::Boundary => boundary(),
             Self::BurstIdle => burst_idle(),
             Self::Surge => surge(random),
             Self::Drivers => drivers(random),
-        };
-        Traffic {
-            name: self.name().to_owned(),
-            shows: self.shows().to_owned(),
-            scenario: Some(self),
-            arrivals: at_us.into_iter().map(Arrival::at_us).collect(),
-            seed,
-            view_us: self.view_us(),
-            by_the_clock: self == Self::Boundary,
         }
     }
 
-    fn shows(self) -> &'static str {
+    /// What it shows, as a title.
+    pub(super) fn shows(self) -> &'static str {
         match self {
             Self::Boundary => {
                 "Two bursts of 200, two seconds apart, on either side of a full minute"
@@ -92,7 +86,7 @@ impl Scenario {
     }
 
     /// A zoom, where most of the time nothing happens.
-    fn view_us(self) -> Option<Range<u64>> {
+    pub(super) fn view_us(self) -> Option<Range<u64>> {
         match self {
             Self::Boundary => Some(ELEVEN_US - 3 * SECOND_US..ELEVEN_US + 2 * SECOND_US),
             Self::BurstIdle => Some(ELEVEN_US - 2 * SECOND_US / 5..ELEVEN_US + 48 * SECOND_US / 5),
@@ -153,18 +147,14 @@ fn drivers(mut random: Random) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    fn arrivals(scenario: Scenario) -> Vec<Arrival> {
-        scenario.traffic(None).arrivals
+    fn arrivals_us(scenario: Scenario) -> Vec<u64> {
+        scenario.arrivals_us(scenario.seed(None))
     }
 
     #[test]
     fn every_scenario_is_in_the_order_of_time_and_has_a_limit() {
         for scenario in Scenario::value_variants() {
-            let arrivals = arrivals(*scenario);
-            assert!(
-                arrivals.is_sorted_by_key(|arrival| arrival.at_us),
-                "{scenario:?}"
-            );
+            assert!(arrivals_us(*scenario).is_sorted(), "{scenario:?}");
             assert!(scenario.limit().is_ok());
         }
     }
@@ -179,24 +169,23 @@ mod tests {
 
     #[test]
     fn the_boundary_lies_between_the_two_bursts() {
-        let arrivals = arrivals(Scenario::Boundary);
-        let minute = |arrival: &Arrival| arrival.at_us / MINUTE_US;
-        let first = minute(&arrivals[0]);
+        let arrivals = arrivals_us(Scenario::Boundary);
+        let first = arrivals[0] / MINUTE_US;
         assert_eq!(arrivals.len(), 400);
-        assert_eq!(arrivals.iter().filter(|a| minute(a) == first).count(), 200);
+        let before = arrivals.iter().filter(|at_us| *at_us / MINUTE_US == first);
+        assert_eq!(before.count(), 200);
     }
 
     #[test]
     fn all_drivers_are_back_within_three_seconds() {
-        let traffic = Scenario::Drivers.traffic(None);
-        let span_us = traffic.span_us();
-        assert_eq!(traffic.total_cost(), 300_000);
-        assert!(span_us.end - span_us.start < 3 * SECOND_US);
+        let arrivals = arrivals_us(Scenario::Drivers);
+        assert_eq!(arrivals.len(), 300_000);
+        assert!(arrivals[299_999] - arrivals[0] < 3 * SECOND_US);
     }
 
     #[test]
     fn a_seed_decides_the_arrivals() {
-        let with = |seed| Scenario::Surge.traffic(Some(seed)).arrivals;
+        let with = |seed| Scenario::Surge.arrivals_us(Some(seed));
         assert_eq!(with(7), with(7));
         assert_ne!(with(7), with(8));
     }

@@ -4,8 +4,13 @@
 
 use std::time::Duration;
 
+use tollgate::Limit;
+
 use super::run::Passage;
 use super::traffic::Traffic;
+
+/// Each limit, with what it let through.
+pub(super) type Results = [(Limit, Figures)];
 
 /// The figures of one algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use ttf_parser::{Face, GlyphId, OutlineBuilder};
 use super::drawing::{Anchor, Text, Weight};
 use super::error::ChartError;
 
-const REGULAR: &[u8] = include_bytes!("../../../assets/Roboto-Regular.ttf");
-const MEDIUM: &[u8] = include_bytes!("../../../assets/Roboto-Medium.ttf");
+const REGULAR: &[u8] = include_bytes!("../../assets/Roboto-Regular.ttf");
+const MEDIUM: &[u8] = include_bytes!("../../assets/Roboto-Medium.ttf");
 
 /// Roboto in both weights.
 pub(crate) struct Fonts {

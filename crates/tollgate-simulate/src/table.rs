@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use tollgate::{Algorithm, Limit};
 
-use super::figures::{Figures, burst_span};
+use super::figures::{Figures, Results, burst_span};
 use super::limits::Limits;
 use super::text::{grouped, percent, span, span_name, wait};
 
@@ -41,7 +41,7 @@ pub(super) fn write(
     out: &mut impl Write,
     paint: Paint,
     limits: &Limits,
-    results: &[(Limit, Figures)],
+    results: &Results,
 ) -> io::Result<()> {
     let head = [
         "algorithm".to_owned(),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use tollgate::{Algorithm, Limit};
 
-use super::figures::{Counted, Figures, burst_span};
+use super::figures::{Counted, Figures, Results, burst_span};
 use super::limits::Limits;
 use super::text::percentage;
 use super::traffic::Traffic;
@@ -62,7 +62,7 @@ impl Report {
     pub(super) fn new(
         traffic: &Traffic,
         limits: &Limits,
-        results: &[(Limit, Figures)],
+        results: &Results,
         chart: Option<ChartPaths>,
     ) -> Self {
         Self {

@@ -4,8 +4,7 @@
 
 use tollgate::Algorithm;
 
-use super::Results;
-use super::figures::{Figures, burst_span};
+use super::figures::{Figures, Results, burst_span};
 use super::limits::Limits;
 use super::scenario::Scenario;
 use super::text::{decimal, grouped, percent, span, span_name, to_f64, wait};

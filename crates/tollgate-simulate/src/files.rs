@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// A file that could not be written.
 #[derive(Debug)]
-pub(crate) struct WriteError {
+pub(super) struct WriteError {
     path: PathBuf,
     error: io::Error,
 }

@@ -30,7 +30,7 @@ const TIME_EXPECTED: &str =
 
 /// Why a CSV was refused.
 #[derive(Debug)]
-pub(crate) enum CsvError {
+pub(super) enum CsvError {
     /// It could not be read.
     Unreadable { file: String, error: io::Error },
     /// A line is not `time[,cost]`.

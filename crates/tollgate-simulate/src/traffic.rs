@@ -42,6 +42,21 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
+    /// The traffic of a built-in scenario.
+    pub(super) fn of(scenario: Scenario, seed: Option<u64>) -> Self {
+        let seed = scenario.seed(seed);
+        let arrivals = scenario.arrivals_us(seed).into_iter();
+        Self {
+            name: scenario.name().to_owned(),
+            shows: scenario.shows().to_owned(),
+            scenario: Some(scenario),
+            arrivals: arrivals.map(Arrival::at_us).collect(),
+            seed,
+            view_us: scenario.view_us(),
+            by_the_clock: scenario == Scenario::Boundary,
+        }
+    }
+
     /// What all requests cost together.
     pub(super) fn total_cost(&self) -> u64 {
         self.arrivals.iter().map(|arrival| arrival.cost).sum()

@@ -1,7 +1,9 @@
-//! `tollgate simulate`: the five algorithms over the same arrivals, as a table and a chart.
+//! The command `tollgate simulate`: runs the five algorithms over the same arrivals and shows what each lets
+//! through, as a table and a chart.
 //!
-//! From arrivals (`scenario`, `arrivals_csv`) and a limit (`limits`) to what was let through (`run`), counted
-//! (`figures`) and shown (`table`, `report`, `chart`). It uses the engine as any other program would.
+//! Arrivals come from a `scenario` or a file (`arrivals_csv`), and one `limit` for each algorithm from `limits`. `run`
+//! plays the arrivals, `figures` counts, and `table`, `report` and `chart` show the result. It uses the engine as any
+//! other program would.
 
 mod arrivals_csv;
 mod chart;
@@ -24,12 +26,11 @@ use std::path::{Path, PathBuf};
 
 use tollgate::{Limit, LimitError};
 
-pub(crate) use scenario::Scenario;
+pub use scenario::Scenario;
 
-use crate::cli::SimulateArgs;
 use arrivals_csv::CsvError;
 use chart::{Chart, ChartError, Fonts, Panel};
-use figures::Figures;
+use figures::{Figures, Results};
 use files::WriteError;
 use limits::Limits;
 use progress::Progress;
@@ -38,34 +39,73 @@ use run::Passage;
 use table::Paint;
 use traffic::Traffic;
 
-/// What each limit let through, counted.
-type Results = [(Limit, Figures)];
+/// What to simulate, and how to show the result.
+#[derive(Clone, Debug)]
+pub struct Simulation {
+    /// Where the arrivals come from.
+    pub arrivals: Arrivals,
+    /// The limit that all five are derived from; every scenario has its own.
+    pub limit: Option<Limit>,
+    /// Where to write the chart: a directory, or a path with or without an ending.
+    pub out: Option<PathBuf>,
+    /// Whether to draw a chart.
+    pub draws_chart: bool,
+    /// Whether to print one JSON document instead of a table.
+    pub json: bool,
+}
 
-/// Runs the command.
-pub(crate) fn simulate(args: &SimulateArgs, out: &mut impl Write) -> Result<(), SimulateError> {
-    let limits = Limits::derived_from(match args.limit {
-        Some(said) => said,
-        None => args.scenario.limit()?,
+/// Where the arrivals come from.
+#[derive(Clone, Debug)]
+pub enum Arrivals {
+    /// A built-in scenario, and another seed for it.
+    Scenario(Scenario, Option<u64>),
+    /// A CSV file, or stdin for `-`.
+    Csv {
+        /// Its path.
+        file: PathBuf,
+        /// Whether to sort the arrivals by time instead of refusing them when they are out of order.
+        sort: bool,
+    },
+}
+
+impl Arrivals {
+    fn traffic(&self) -> Result<Traffic, CsvError> {
+        match self {
+            Self::Scenario(scenario, seed) => Ok(Traffic::of(*scenario, *seed)),
+            Self::Csv { file, sort } => arrivals_csv::read(file, *sort),
+        }
+    }
+}
+
+/// Runs a simulation, prints its result to `out` and writes its chart.
+///
+/// # Errors
+/// When a limit does not work for all five algorithms, the arrivals cannot be read, or the result cannot be written.
+pub fn simulate(simulation: &Simulation, out: &mut impl Write) -> Result<(), SimulateError> {
+    let traffic = simulation.arrivals.traffic()?;
+    let limits = Limits::derived_from(match (simulation.limit, &simulation.arrivals) {
+        (Some(limit), _) => limit,
+        (None, Arrivals::Scenario(scenario, _)) => scenario.limit()?,
+        (None, Arrivals::Csv { .. }) => {
+            let text = "arrivals from a file need a limit, such as \"50/s burst 100\"";
+            return Err(SimulateError::BadInput(text.to_owned()));
+        }
     })?;
-    let traffic = match &args.csv {
-        Some(path) => arrivals_csv::read(path, args.sort)?,
-        None => args.scenario.traffic(args.seed),
-    };
     let passages = play_all(&traffic, &limits)?;
     let results: Vec<(Limit, Figures)> = (limits.all.iter().zip(&passages))
         .map(|(limit, passages)| (*limit, Figures::of(&traffic, passages, limits.period)))
         .collect();
-    let chart = match args.no_chart {
-        true => None,
-        false => Some(write_chart(
-            args.out.as_deref(),
+    let chart = match simulation.draws_chart {
+        false => None,
+        true => Some(write_chart(
+            simulation.out.as_deref(),
             &traffic,
             &limits,
             &results,
             &passages,
         )?),
     };
-    if args.json {
+    if simulation.json {
         let report = Report::new(&traffic, &limits, &results, chart);
         serde_json::to_writer_pretty(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;
@@ -80,7 +120,9 @@ fn play_all(traffic: &Traffic, limits: &Limits) -> Result<Vec<Vec<Passage>>, Sim
     let mut progress = Progress::of(decisions as u64);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
-        .map_err(SimulateError::Runtime)?;
+        .map_err(|error| {
+            SimulateError::Unavailable(format!("cannot start the simulation: {error}"))
+        })?;
     Ok(runtime.block_on(async {
         let mut passages = Vec::with_capacity(limits.all.len());
         for limit in &limits.all {
@@ -169,19 +211,14 @@ fn chart_paths(out: Option<&Path>, name: &str) -> ChartPaths {
     }
 }
 
-/// Why there is no result.
+/// Why a simulation has no result.
 #[derive(Debug)]
-pub(crate) enum SimulateError {
-    /// The limit does not work for one of the five.
-    Limit(LimitError),
-    /// The arrivals could not be read.
-    Csv(CsvError),
-    /// There was no way to run it.
-    Runtime(io::Error),
-    /// The chart could not be drawn.
-    Chart(ChartError),
-    /// The chart could not be written.
-    Write(WriteError),
+#[non_exhaustive]
+pub enum SimulateError {
+    /// The limit or the arrivals make no sense.
+    BadInput(String),
+    /// The chart could not be drawn or written, or the simulation not started.
+    Unavailable(String),
     /// The output could not be printed.
     Output(io::Error),
 }
@@ -189,14 +226,7 @@ pub(crate) enum SimulateError {
 impl fmt::Display for SimulateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Limit(error) => write!(
-                f,
-                "the limit does not work for all five algorithms: {error}"
-            ),
-            Self::Csv(error) => error.fmt(f),
-            Self::Runtime(error) => write!(f, "cannot start the simulation: {error}"),
-            Self::Chart(error) => error.fmt(f),
-            Self::Write(error) => error.fmt(f),
+            Self::BadInput(text) | Self::Unavailable(text) => f.write_str(text),
             Self::Output(error) => write!(f, "cannot print the result: {error}"),
         }
     }
@@ -206,25 +236,27 @@ impl std::error::Error for SimulateError {}
 
 impl From<LimitError> for SimulateError {
     fn from(error: LimitError) -> Self {
-        Self::Limit(error)
+        Self::BadInput(format!(
+            "the limit does not work for all five algorithms: {error}"
+        ))
     }
 }
 
 impl From<CsvError> for SimulateError {
     fn from(error: CsvError) -> Self {
-        Self::Csv(error)
+        Self::BadInput(error.to_string())
     }
 }
 
 impl From<ChartError> for SimulateError {
     fn from(error: ChartError) -> Self {
-        Self::Chart(error)
+        Self::Unavailable(error.to_string())
     }
 }
 
 impl From<WriteError> for SimulateError {
     fn from(error: WriteError) -> Self {
-        Self::Write(error)
+        Self::Unavailable(error.to_string())
     }
 }
 
