@@ -1,29 +1,23 @@
-//! The gateway's front: connections, and the walk of a request up to the service behind it, which in the program is the proxy.
+//! The gateway: the way of a request from its head to the end of its response.
 //!
-//! 1. the head is read, or refused (`listen`);
-//! 2. what servers may read in different ways is refused (`refusal`) or left out (`header_names`);
-//! 3. the request gets its name (`request_id`);
-//! 4. the limiter decides ([`Door::layer`]); a denial is answered here, and nobody behind hears of it;
-//! 5. the body is bounded (`bounded`, `body`), so a body that is too long was decided on, too;
-//! 6. the service behind answers; what it has not read of the body is read or given up (`rest`);
-//! 7. when all of the answer has gone out, it is counted (`metrics`) and logged (`access_log`); an upgraded connection (`tunnel`) is logged when it has ended.
+//! 1. `tollgate_http` reads the head, or rejects it.
+//! 2. Requests that servers may read in different ways are rejected (`rejection`); headers that may mislead are removed.
+//! 3. The request gets its [`RequestContext`](tollgate_tower::gate::RequestContext) and its id (`request_id`).
+//! 4. The [`Gate`](tollgate_tower::gate::Gate) decides. A denial is answered here, and no upstream sees the request.
+//! 5. The body is limited, and the proxy forwards the request.
+//! 6. What the upstream did not read of the body is drained or given up.
+//! 7. When all of the response has been sent, the request is counted (`metrics`) and logged (`access_log`); an upgraded connection
+//!    is logged when it has ended. The `record` of the request collects what they need.
 //!
 //! A connection stays with one worker, a thread with a runtime of its own, so a request never changes threads.
 
 mod access_log;
-mod account;
-mod body;
-mod bounded;
-mod connection_field;
-mod front;
-mod header_names;
+mod handler;
 mod metrics;
-mod problem;
-mod refusal;
+mod record;
+mod rejection;
 mod request_id;
-mod rest;
-mod tunnel;
-mod worker;
+mod response;
 
 use std::fmt;
 use std::io;
@@ -33,223 +27,209 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body::Body;
+use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
+use tollgate_http::body::BodyLimits;
+use tollgate_http::headers::HeaderNames;
+use tollgate_http::proxy::{Proxy, ProxyError, ProxyMetrics, ProxySettings};
+use tollgate_http::server::{ExemptAddresses, OnRejectedHead, ServerConfig, Workers};
+use tollgate_http::tls::{Certificate, TlsError};
 use tollgate_tower::layer::WaitLimits;
-use tower_layer::Layer as _;
 
 pub use access_log::LogFile;
-pub use body::{BodyError, RequestBody};
-pub(crate) use header_names::OVERRIDES;
-pub use metrics::GatewayMetrics;
-pub use request_id::X_REQUEST_ID;
-pub(crate) use request_id::plain_request_id;
-pub use rest::LentBody;
-pub use tunnel::{Tunnel, TunnelEnd};
-pub use worker::Behind;
 
-use crate::config;
-use crate::door::Door;
-use crate::listen::tls::{Certificate, TlsError};
-use crate::listen::{Arrivals, ListenConfig, OnRefusedHead, Places, Uncounted};
+use crate::config::{self, Preflights};
+use crate::decider::Decider;
 use access_log::AccessLog;
-use body::BodyLimits;
-use bounded::Bounded;
-use front::{Desk, Front};
-use header_names::HeaderNames;
+use handler::{GatewayHandler, Shared};
+use metrics::GatewayMetrics;
 use request_id::RequestIds;
 
-/// How long the service behind took for its answer: it may put this among the response's extensions, for the access log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UpstreamTime(pub Duration);
-
-/// A gateway that runs.
+/// A running gateway.
 #[derive(Debug)]
 pub struct Gateway {
-    threads: Vec<JoinHandle<()>>,
-    log_file: Option<LogFile>,
+    workers: Workers,
+    proxy: Proxy,
+    log: Option<(LogFile, JoinHandle<()>)>,
 }
 
 impl Gateway {
-    /// Serves whoever connects to `listener` until `stop` is cancelled. `behind` makes the service that requests are for, once on each worker's
-    /// thread and within its runtime.
+    /// Serves clients that connect to `listener` until `stop` is cancelled.
     ///
     /// # Errors
-    /// When the certificate or the file of the access log cannot be used, or the system gives no threads.
-    pub fn start<S, B>(
-        config: &config::Front,
+    /// When an upstream, a certificate or the file of the access log cannot be used, or the system gives no threads.
+    pub fn start(
+        config: &config::Gateway,
         listener: TcpListener,
-        door: &Door,
-        metrics: &GatewayMetrics,
-        behind: impl Fn() -> S + Send + Sync + 'static,
+        decider: &Decider,
+        registry: &mut Registry,
         stop: CancellationToken,
-    ) -> Result<Self, GatewayError>
-    where
-        S: Behind<B>,
-        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-            + Send
-            + 'static,
-    {
-        let certificate = config.tls.clone().map(Certificate::read).transpose()?;
-        let (log, writer) = access_log(config, metrics)?.unzip();
-        let listen = ListenConfig {
-            on_refused_head: on_refused_head(metrics, log.as_ref()),
-            metrics: metrics.listen.clone(),
-            ..listen_config(config, door, certificate.as_ref())?
-        };
-        let listen = Arc::new(listen);
+    ) -> Result<Self, GatewayError> {
+        let front = &config.front;
+        let proxy = proxy(config, decider, registry)?;
+        proxy.watch(&stop);
+        let metrics = GatewayMetrics::new(registry.sub_registry_with_prefix("tollgate"));
+        let certificate = front.tls.clone().map(Certificate::read).transpose()?;
+        let (log, writer) = access_log(front, &metrics)?.unzip();
         let log_file = log.as_ref().map(AccessLog::file);
-        let places = Places::of(&listen);
-        let limits = BodyLimits {
-            most: match config.max_body {
-                0 => u64::MAX,
-                most => most,
-            },
-            timeout: config.body_timeout,
-        };
-        let header_names = HeaderNames {
-            underscores: config.underscores,
-            overrides: config.override_headers,
-        };
-        let (max_delay, preflights) = (config.max_delay, config.preflights);
-        let wait_limits = WaitLimits::new(
-            config
-                .waiting
-                .max_waiting_with(config.connections.max_connections),
-            config.waiting.per_address,
+        let server = server_config(front, decider, &metrics, log.as_ref(), certificate.as_ref())?;
+        let handler = handlers(front, decider, &proxy, &metrics, log);
+        let count = front.workers.map_or_else(
+            || thread::available_parallelism().map_or(1, usize::from),
+            usize::from,
         );
-        let behind = Arc::new(behind);
-        let (mut workers, mut threads) = (Vec::new(), Vec::new());
-        for nth in 0..worker_count(config) {
-            let desk = Desk {
-                door: door.clone(),
-                ids: RequestIds::new(),
-                metrics: metrics.clone(),
-                log: log.clone(),
-                header_names,
-            };
-            let behind = Arc::clone(&behind);
-            let wait_limits = wait_limits.clone();
-            let make = move || {
-                let layer = (desk.door.layer())
-                    .max_delay(max_delay)
-                    .wait_limits(wait_limits)
-                    .charge_preflights(preflights == config::Preflights::Charge)
-                    .hand_on_decisions(false)
-                    .keep_decisions(desk.log.is_some());
-                Front::new(desk, layer.layer(Bounded::new(behind(), limits)))
-            };
-            let (worker, thread) =
-                worker::start(nth, Arc::clone(&listen), Arc::clone(&places), make)?;
-            workers.push(worker);
-            threads.push(thread);
-        }
-        let arrivals = move |listener| Arrivals::new(listener, &listen, places);
-        threads.push(worker::accept(
-            listener,
-            arrivals,
+        let workers = Workers::start(count, server, listener, certificate, handler, stop)?;
+        Ok(Self {
             workers,
-            certificate,
-            stop,
-        )?);
-        threads.extend(writer);
-        Ok(Self { threads, log_file })
+            proxy,
+            log: log_file.zip(writer),
+        })
     }
 
-    /// The access log as whoever rotates it sees it, if there is one.
+    /// The access log as a log rotation sees it, if there is one.
     #[must_use]
     pub fn log_file(&self) -> Option<LogFile> {
-        self.log_file.clone()
+        self.log.as_ref().map(|(file, _)| file.clone())
     }
 
-    /// Waits until it has stopped, all that was under way has ended, and the last line is logged.
-    pub async fn ended(self) {
-        let ended = tokio::task::spawn_blocking(move || {
-            for thread in self.threads {
-                // Who panicked has said so.
-                let _ = thread.join();
-            }
-        });
-        let _ = ended.await;
+    /// Waits until it has stopped, all requests in flight have ended, and the last line is logged. Upgraded connections may take
+    /// until `drain`.
+    pub async fn ended(self, drain: Duration) {
+        tokio::join!(self.proxy.end(drain), self.workers.ended());
+        drop(self.proxy);
+        if let Some((_, writer)) = self.log {
+            // A panic has been reported by the thread.
+            let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+        }
     }
 }
 
-fn worker_count(config: &config::Front) -> usize {
-    let processors = || thread::available_parallelism().map_or(1, usize::from);
-    config.workers.map_or_else(processors, usize::from)
+fn proxy(
+    config: &config::Gateway,
+    decider: &Decider,
+    registry: &mut Registry,
+) -> Result<Proxy, ProxyError> {
+    let policies = decider.clone();
+    let settings = ProxySettings {
+        is_tls: config.front.tls.is_some(),
+        via: config.front.via,
+        fast_path: config.front.fast_path,
+        reserved: Arc::new(move |name| policies.policy().looks_at(name)),
+    };
+    Proxy::new(&config.upstreams, settings, &ProxyMetrics::new(registry))
 }
 
-fn listen_config(
-    config: &config::Front,
-    door: &Door,
+/// Makes the handler of each worker.
+fn handlers(
+    front: &config::Front,
+    decider: &Decider,
+    proxy: &Proxy,
+    metrics: &GatewayMetrics,
+    log: Option<AccessLog>,
+) -> impl Fn() -> GatewayHandler + Send + Sync + 'static {
+    let max_waiting = (front.waiting).max_waiting_with(front.connections.max_connections);
+    let layer = (decider.layer())
+        .max_delay(front.max_delay)
+        .wait_limits(WaitLimits::new(max_waiting, front.waiting.per_address))
+        .charge_preflights(front.preflights == Preflights::Charge);
+    let gate = layer.gate();
+    let (decider, proxy, metrics) = (decider.clone(), proxy.clone(), metrics.clone());
+    let header_names = HeaderNames {
+        underscores: front.underscores,
+        overrides: front.override_headers,
+    };
+    let body_limits = BodyLimits {
+        max_bytes: match front.max_body {
+            0 => u64::MAX,
+            max_bytes => max_bytes,
+        },
+        timeout: front.body_timeout,
+    };
+    move || GatewayHandler {
+        shared: Arc::new(Shared {
+            decider: decider.clone(),
+            gate: Arc::clone(&gate),
+            ids: RequestIds::new(),
+            metrics: metrics.clone(),
+            log: log.clone(),
+            header_names,
+            body_limits,
+        }),
+        proxy: proxy.worker(),
+    }
+}
+
+fn server_config(
+    front: &config::Front,
+    decider: &Decider,
+    metrics: &GatewayMetrics,
+    log: Option<&AccessLog>,
     certificate: Option<&Arc<Certificate>>,
-) -> Result<ListenConfig, TlsError> {
-    let door = door.clone();
-    Ok(ListenConfig {
-        most_connections: config.connections.max_connections,
-        most_per_address: config.connections.per_address,
-        uncounted: Uncounted::those(move |ip| door.policy().identity().trusts(ip)),
-        head_timeout: config.head_timeout,
-        idle_timeout: config.idle_timeout,
-        send_timeout: config.send_timeout,
-        most_head_bytes: config.max_head,
-        most_streams: config.max_streams,
-        longest_age: config.max_age,
-        drain: config.drain,
+) -> Result<ServerConfig, TlsError> {
+    let policies = decider.clone();
+    Ok(ServerConfig {
+        max_connections: front.connections.max_connections,
+        per_address: front.connections.per_address,
+        exempt: ExemptAddresses::new(move |ip| policies.policy().identity().trusts(ip)),
+        on_rejected_head: on_rejected_head(metrics, log),
+        head_timeout: front.head_timeout,
+        idle_timeout: front.idle_timeout,
+        send_timeout: front.send_timeout,
+        max_head_bytes: front.max_head,
+        max_streams: front.max_streams,
+        max_age: front.max_age,
+        drain: front.drain,
+        fast_path: front.fast_path,
         tls: certificate.map(Certificate::server_config).transpose()?,
-        ..ListenConfig::default()
+        metrics: metrics.server.clone(),
     })
 }
 
-/// Counts and logs what hyper refuses, as no service of ours ever sees it.
-fn on_refused_head(metrics: &GatewayMetrics, log: Option<&AccessLog>) -> OnRefusedHead {
+/// Counts and logs heads that are rejected before a handler sees them.
+fn on_rejected_head(metrics: &GatewayMetrics, log: Option<&AccessLog>) -> OnRejectedHead {
     let (metrics, log) = (metrics.clone(), log.cloned());
-    OnRefusedHead::tell(move |peer, head| {
-        metrics.refused_head(head);
+    OnRejectedHead::new(move |peer, head| {
+        metrics.rejected_head(head);
         if let Some(log) = &log {
-            log.note_refused(peer.ip(), head);
+            log.write_rejected(peer.ip(), head);
         }
     })
 }
 
 fn access_log(
-    config: &config::Front,
+    front: &config::Front,
     metrics: &GatewayMetrics,
 ) -> Result<Option<(AccessLog, JoinHandle<()>)>, GatewayError> {
-    let file = config.access_log_file.clone();
-    AccessLog::start(
-        config.access_log,
-        file.as_deref(),
-        metrics.lines_lost.clone(),
+    let file = front.access_log_file.clone();
+    AccessLog::start(front.access_log, file.as_deref(), metrics.lines_lost.clone()).map_err(
+        |error| match file {
+            Some(file) => GatewayError::AccessLog(file, error),
+            None => GatewayError::System(error),
+        },
     )
-    .map_err(|error| match file {
-        Some(file) => GatewayError::AccessLog(file, error),
-        None => GatewayError::System(error),
-    })
 }
 
 /// Why a gateway cannot start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum GatewayError {
+    /// An upstream cannot be used.
+    Upstream(ProxyError),
     /// The certificate or its key cannot be used.
     Tls(TlsError),
     /// The file of the access log cannot be written.
     AccessLog(PathBuf, io::Error),
-    /// The system does not give what is needed.
+    /// The system does not provide what is needed.
     System(io::Error),
 }
 
 impl fmt::Display for GatewayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Upstream(error) => error.fmt(f),
             Self::Tls(error) => write!(f, "gateway.tls: {error}"),
             Self::AccessLog(file, error) => {
-                write!(
-                    f,
-                    "gateway.access_log_file: {file:?} cannot be opened: {error}"
-                )
+                write!(f, "gateway.access_log_file: cannot open {file:?}: {error}")
             }
             Self::System(error) => write!(f, "the gateway cannot start: {error}"),
         }
@@ -257,6 +237,12 @@ impl fmt::Display for GatewayError {
 }
 
 impl std::error::Error for GatewayError {}
+
+impl From<ProxyError> for GatewayError {
+    fn from(error: ProxyError) -> Self {
+        Self::Upstream(error)
+    }
+}
 
 impl From<TlsError> for GatewayError {
     fn from(error: TlsError) -> Self {

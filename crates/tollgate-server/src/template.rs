@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use tollgate::words::nearest;
 use tollgate_tower::answer::Denial;
 
-use crate::gateway::plain_request_id;
+use tollgate_http::headers::request_id;
 
 /// The most bytes of a body, before its placeholders are replaced.
 pub(crate) const LONGEST: usize = 16 * 1_024;

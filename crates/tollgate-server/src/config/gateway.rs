@@ -66,28 +66,6 @@ pub enum Preflights {
     Pass,
 }
 
-/// What becomes of headers with underscores in their names, which some servers take for the same with hyphens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Underscores {
-    /// They are left out, and the request goes on.
-    #[default]
-    Drop,
-    /// They go on as they came.
-    Pass,
-    /// The request is refused.
-    Reject,
-}
-
-/// What becomes of headers such as `X-HTTP-Method-Override`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OverrideHeaders {
-    /// They go on as they came.
-    #[default]
-    Pass,
-    /// They are left out, and the request goes on.
-    Drop,
-}
-
 /// The form of the access log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessLogFormat {

@@ -1,5 +1,5 @@
-//! The access log: a line for each request, when its answer has gone out. Lines are written by a thread of its own, which requests never wait for:
-//! when it cannot keep up, lines are lost and counted.
+//! The access log: a line for each request, written when its response has been sent. A thread of its own writes the lines, and
+//! requests never wait for it: if it cannot keep up, lines are dropped and counted.
 
 mod line;
 mod writer;
@@ -15,16 +15,17 @@ use std::time::SystemTime;
 
 use prometheus_client::metrics::counter::Counter;
 
+use tollgate_http::server::RejectedHead;
+
 use crate::config::AccessLogFormat;
-use crate::listen::RefusedHead;
 use line::Line;
-pub(super) use line::{Asked, Told};
+pub(super) use line::{Entry, LoggedRequest};
 use writer::Writer;
 
-/// So many lines may wait to be written.
-const MOST_WAITING: usize = 8_192;
+/// Maximum number of lines that wait to be written.
+const MAX_WAITING: usize = 8_192;
 
-/// Takes lines for as long as somebody holds it.
+/// Writes lines. Its thread ends when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(super) struct AccessLog {
     is_json: bool,
@@ -50,7 +51,7 @@ impl AccessLog {
         };
         let is_to_reopen = Arc::<AtomicBool>::default();
         let writer = Writer::open(file, Arc::clone(&is_to_reopen), lost.clone())?;
-        let (lines, waiting) = sync_channel(MOST_WAITING);
+        let (lines, waiting) = sync_channel(MAX_WAITING);
         let thread = std::thread::Builder::new()
             .name("access-log".to_owned())
             .spawn(move || writer.write_all(&waiting))?;
@@ -63,16 +64,17 @@ impl AccessLog {
         Ok(Some((log, thread)))
     }
 
-    pub(super) fn note(&self, asked: &Asked, told: &Told<'_>) {
-        self.write(&Line::new(asked, told));
+    /// Writes the line of a request.
+    pub(super) fn write(&self, entry: &Entry<'_>) {
+        self.send(&Line::new(entry));
     }
 
-    /// A head that never became a request.
-    pub(super) fn note_refused(&self, peer: IpAddr, head: RefusedHead) {
-        self.write(&Line::refused(SystemTime::now(), peer, head));
+    /// Writes the line of a head that was rejected before it was a request.
+    pub(super) fn write_rejected(&self, peer: IpAddr, head: RejectedHead) {
+        self.send(&Line::rejected(SystemTime::now(), peer, head));
     }
 
-    fn write(&self, line: &Line<'_>) {
+    fn send(&self, line: &Line<'_>) {
         let line = match self.is_json {
             true => line.json(),
             false => line.text(),

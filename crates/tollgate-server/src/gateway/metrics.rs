@@ -1,4 +1,4 @@
-//! What is counted of requests at the gateway.
+//! Metrics of requests at the gateway.
 
 use http::StatusCode;
 use prometheus_client::metrics::counter::Counter;
@@ -6,18 +6,18 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::listen::{ListenMetrics, RefusedHead};
+use tollgate_http::server::{RejectedHead, ServerMetrics};
 
 type Labels = [(&'static str, &'static str); 1];
 
-/// The figures of the gateway's front. A clone counts for the same.
+/// Metrics of the gateway. A clone counts toward the same.
 #[derive(Clone, Debug)]
 pub struct GatewayMetrics {
-    pub(crate) listen: ListenMetrics,
-    /// By the first digit of the status; 0 for those whose callers left before there was one.
+    pub(super) server: ServerMetrics,
+    /// By the first digit of the status; 0 if the client disconnected before the response.
     statuses: [Counter; 6],
     seconds: Histogram,
-    pub(crate) lines_lost: Counter,
+    pub(super) lines_lost: Counter,
     malformed_heads: Counter,
     long_heads: Counter,
 }
@@ -25,7 +25,7 @@ pub struct GatewayMetrics {
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 
 impl GatewayMetrics {
-    /// Figures that are read with the others of this registry, each of them beginning with `gateway_`.
+    /// Metrics that are exported by this registry. Their names begin with `gateway_`.
     pub fn new(registry: &mut Registry) -> Self {
         let registry = registry.sub_registry_with_prefix("gateway");
         let requests = Family::<Labels, Counter>::default();
@@ -35,34 +35,34 @@ impl GatewayMetrics {
         let lines_lost = Counter::default();
         registry.register(
             "requests",
-            "Requests that were answered, by the class of the status; none: the caller left before",
+            "Requests by the class of their status; none: the client disconnected before the response",
             requests,
         );
         registry.register_with_unit(
             "request_duration",
-            "From the head of a request to the end of its answer",
+            "Time from the head of a request to the end of its response",
             Unit::Seconds,
             seconds.clone(),
         );
         registry.register(
             "access_log_lines_lost",
-            "Lines of the access log that were not written, as the writer could not keep up",
+            "Lines of the access log that were dropped because the writer could not keep up",
             lines_lost.clone(),
         );
         let heads = Family::<Labels, Counter>::default();
-        let of_heads = |head: RefusedHead| {
+        let of_heads = |head: RejectedHead| {
             let reason = [("reason", head.name())];
             heads.get_or_create(&reason).clone()
         };
-        let malformed_heads = of_heads(RefusedHead::Malformed);
-        let long_heads = of_heads(RefusedHead::TooLong);
+        let malformed_heads = of_heads(RejectedHead::Malformed);
+        let long_heads = of_heads(RejectedHead::TooLong);
         registry.register(
             "heads_refused",
-            "Heads that were refused before they were a request, by the reason; they are not among the requests",
+            "Malformed or too long heads that were rejected, by reason; they are not counted as requests",
             heads,
         );
         Self {
-            listen: ListenMetrics::new(registry),
+            server: ServerMetrics::new(registry),
             statuses,
             seconds,
             lines_lost,
@@ -71,10 +71,10 @@ impl GatewayMetrics {
         }
     }
 
-    pub(super) fn refused_head(&self, head: RefusedHead) {
+    pub(super) fn rejected_head(&self, head: RejectedHead) {
         match head {
-            RefusedHead::Malformed => self.malformed_heads.inc(),
-            RefusedHead::TooLong | RefusedHead::TargetTooLong => self.long_heads.inc(),
+            RejectedHead::Malformed => self.malformed_heads.inc(),
+            RejectedHead::TooLong | RejectedHead::TargetTooLong => self.long_heads.inc(),
         };
     }
 

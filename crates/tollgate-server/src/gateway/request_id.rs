@@ -1,17 +1,12 @@
-//! The name of a request, by which it is found in the logs of everybody it came by.
+//! The id of a request, by which it is found in the logs of every server on its way.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::HeaderValue;
 use siphasher::sip128::SipHasher13;
 
-/// The field that carries it, in requests and in answers.
-pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
-const LONGEST: usize = 64;
-
-/// Makes names that nobody else makes, and that cannot be guessed from others: a keyed hash of a counter. The key is drawn at the start.
+/// Makes ids that are unique and cannot be guessed from others: a keyed hash of a counter, with a random key.
 #[derive(Debug)]
 pub(super) struct RequestIds {
     key: SipHasher13,
@@ -20,7 +15,7 @@ pub(super) struct RequestIds {
 
 impl RequestIds {
     pub(super) fn new() -> Self {
-        // The system's randomness, by the one way that the standard library has to it.
+        // The only access to the system's randomness in the standard library.
         let word = || RandomState::new().hash_one(0_u64);
         Self {
             key: SipHasher13::new_with_keys(word(), word()),
@@ -35,7 +30,7 @@ impl RequestIds {
         let (first, second) = text.split_at_mut(16);
         first.copy_from_slice(&hex(hash.h1));
         second.copy_from_slice(&hex(hash.h2));
-        // It is made of what may stand there.
+        // Hexadecimal digits are valid in a header.
         HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("0"))
     }
 }
@@ -55,21 +50,6 @@ fn hex(number: u64) -> [u8; 16] {
     digits.to_be_bytes()
 }
 
-/// What a request is called already, if it is called something plain. Only to be asked of requests that a trusted proxy sent.
-pub(super) fn given(headers: &HeaderMap) -> Option<&HeaderValue> {
-    let mut lines = headers.get_all(X_REQUEST_ID).iter();
-    let id = lines.next()?;
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
-    let bytes = id.as_bytes();
-    let is_id = (1..=LONGEST).contains(&bytes.len()) && bytes.iter().all(is_plain);
-    (is_id && lines.next().is_none()).then_some(id)
-}
-
-/// The same as text, for whoever repeats it to the caller.
-pub(crate) fn plain_request_id(headers: &HeaderMap) -> Option<&str> {
-    given(headers)?.to_str().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -77,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unlike_each_other_and_those_of_others() {
+    fn ids_are_unique_across_workers() {
         let (one, other) = (RequestIds::new(), RequestIds::new());
         let all: HashSet<HeaderValue> = (0..10_000)
             .flat_map(|_| [one.make(), other.make()])
@@ -98,26 +78,5 @@ mod tests {
         }
         assert_eq!(&hex(0), b"0000000000000000");
         assert_eq!(&hex(u64::MAX), b"ffffffffffffffff");
-    }
-
-    #[test]
-    fn only_plain_names_are_taken_over() {
-        let with = |lines: &[&[u8]]| {
-            let mut headers = HeaderMap::new();
-            for line in lines {
-                let value = HeaderValue::from_bytes(line).unwrap();
-                headers.append(X_REQUEST_ID, value);
-            }
-            given(&headers).cloned()
-        };
-        for plain in ["a", "7f9c-AB_c.9", &"x".repeat(64)] {
-            assert_eq!(with(&[plain.as_bytes()]).unwrap(), plain);
-        }
-        for wrong in ["", "a b", "a\"b", "a/b", "a\tb", "a,b", &"x".repeat(65)] {
-            assert_eq!(with(&[wrong.as_bytes()]), None, "{wrong}");
-        }
-        assert_eq!(with(&[b"caf\xc3\xa9"]), None);
-        assert_eq!(with(&[b"a", b"a"]), None);
-        assert_eq!(with(&[]), None);
     }
 }

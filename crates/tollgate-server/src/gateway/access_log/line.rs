@@ -8,40 +8,41 @@ use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use serde::Serialize;
 use tollgate::Decision;
 
-use super::super::tunnel::TunnelEnd;
-use crate::audit::escaped;
-use crate::calendar::utc;
-use crate::listen::RefusedHead;
+use tollgate_http::proxy::TunnelEnd;
+use tollgate_http::server::RejectedHead;
 
-/// Longer paths and names are cut.
-const LONGEST: usize = 1_024;
+use crate::text::{escaped, utc};
 
-/// What is logged when the caller left before there was an answer, as others do.
-const LEFT: u16 = 499;
+/// Longer paths and client names are cut.
+const MAX_CHARS: usize = 1_024;
 
-/// What was asked, and by whom.
+/// The status that is logged if the client disconnected before the response, as nginx does.
+const DISCONNECTED: u16 = 499;
+
+/// What is known of a request when it arrives.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Asked {
+pub(in super::super) struct LoggedRequest {
     pub(in super::super) at: SystemTime,
     pub(in super::super) id: HeaderValue,
-    pub(in super::super) ip: IpAddr,
-    pub(in super::super) client: Option<String>,
     pub(in super::super) method: Method,
     pub(in super::super) uri: Uri,
     pub(in super::super) version: Version,
 }
 
-/// What came of it.
+/// What a line reports.
 #[derive(Debug)]
-pub(in super::super) struct Told<'a> {
-    /// `None` if the caller left before there was one.
+pub(in super::super) struct Entry<'a> {
+    pub(in super::super) request: &'a LoggedRequest,
+    pub(in super::super) ip: IpAddr,
+    pub(in super::super) client: Option<&'a str>,
+    pub(in super::super) decision: Option<&'a Decision>,
+    /// `None` if the client disconnected before the response.
     pub(in super::super) status: Option<StatusCode>,
-    /// Of the answer's body.
+    /// Of the response's body.
     pub(in super::super) bytes: u64,
     pub(in super::super) took: Duration,
-    /// Whether the whole answer has gone out.
-    pub(in super::super) is_whole: bool,
-    pub(in super::super) decided: Option<&'a Decision>,
+    /// Whether all of the response was sent.
+    pub(in super::super) is_complete: bool,
     pub(in super::super) upstream: Option<Duration>,
     /// How an upgraded connection ended.
     pub(in super::super) tunnel: Option<TunnelEnd>,
@@ -78,32 +79,33 @@ pub(super) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    pub(super) fn new(asked: &'a Asked, told: &Told<'a>) -> Self {
-        let denied = told.decided.filter(|_| told.status_is_denial());
+    pub(super) fn new(entry: &Entry<'a>) -> Self {
+        let request = entry.request;
+        let denied = entry.decision.filter(|_| entry.is_denial());
         let denied_by = denied.and_then(|decision| Some(decision.tier()?.rule().as_str()));
         Self {
-            time: time(asked.at),
-            request_id: asked.id.to_str().unwrap_or_default(),
-            ip: asked.ip,
-            client: (asked.client.as_deref()).map(|client| escaped(client, LONGEST)),
-            method: asked.method.as_str(),
-            path: escaped(asked.uri.path(), LONGEST),
-            protocol: protocol(asked.version),
-            status: told.status.map_or(LEFT, |status| status.as_u16()),
-            bytes: told.bytes,
-            seconds: told.took.as_secs_f64(),
-            upstream_seconds: told.upstream.map(|took| took.as_secs_f64()),
+            time: time(request.at),
+            request_id: request.id.to_str().unwrap_or_default(),
+            ip: entry.ip,
+            client: entry.client.map(|client| escaped(client, MAX_CHARS)),
+            method: request.method.as_str(),
+            path: escaped(request.uri.path(), MAX_CHARS),
+            protocol: protocol(request.version),
+            status: entry.status.map_or(DISCONNECTED, |status| status.as_u16()),
+            bytes: entry.bytes,
+            seconds: entry.took.as_secs_f64(),
+            upstream_seconds: entry.upstream.map(|took| took.as_secs_f64()),
             denied_by,
-            remaining: told.decided.and_then(Decision::remaining),
-            source: told.decided.map(|decision| decision.source().as_str()),
-            tunnel: told.tunnel.map(TunnelEnd::name),
+            remaining: entry.decision.and_then(Decision::remaining),
+            source: entry.decision.map(|decision| decision.source().as_str()),
+            tunnel: entry.tunnel.map(TunnelEnd::name),
             refused: None,
-            broken_off: !told.is_whole,
+            broken_off: !entry.is_complete,
         }
     }
 
-    /// Nothing is known of it but where it came from: it has no name either, as hyper answers it.
-    pub(super) fn refused(at: SystemTime, ip: IpAddr, head: RefusedHead) -> Self {
+    /// A head that was rejected before it was a request. Only its peer is known.
+    pub(super) fn rejected(at: SystemTime, ip: IpAddr, head: RejectedHead) -> Self {
         Self {
             time: time(at),
             request_id: "-",
@@ -173,12 +175,12 @@ fn time(at: SystemTime) -> String {
     utc(i64::try_from(at.as_micros()).unwrap_or(i64::MAX))
 }
 
-impl Told<'_> {
-    /// Of those that a decision was taken on, only denials are answered by us. A service behind may say 429 as well, and then it was let pass.
-    fn status_is_denial(&self) -> bool {
+impl Entry<'_> {
+    /// Whether the gateway denied the request. An upstream may respond with 429 as well; then the request was admitted.
+    fn is_denial(&self) -> bool {
         let is_late = self.upstream.is_none() && self.status == Some(StatusCode::TOO_MANY_REQUESTS);
-        self.decided
-            .is_some_and(|decided| !decided.allowed() || is_late && !decided.delay().is_zero())
+        self.decision
+            .is_some_and(|decision| !decision.allowed() || is_late && !decision.delay().is_zero())
     }
 }
 
@@ -201,49 +203,47 @@ mod tests {
 
     use super::*;
 
-    fn text(asked: &Asked, told: &Told<'_>) -> String {
-        Line::new(asked, told).text()
-    }
-
-    fn asked(client: &str, path: &str) -> Asked {
-        Asked {
+    fn request(path: &str) -> LoggedRequest {
+        LoggedRequest {
             at: UNIX_EPOCH + Duration::from_micros(1_800_000_000_000_250),
             id: HeaderValue::from_static("7f9c"),
-            ip: [203, 0, 113, 7].into(),
-            client: Some(client.to_owned()),
             method: Method::POST,
             uri: path.parse().unwrap(),
             version: Version::HTTP_11,
         }
     }
 
-    fn told() -> Told<'static> {
-        Told {
+    fn entry<'a>(request: &'a LoggedRequest, client: &'a str) -> Entry<'a> {
+        Entry {
+            request,
+            ip: [203, 0, 113, 7].into(),
+            client: Some(client),
+            decision: None,
             status: Some(StatusCode::OK),
             bytes: 12,
             took: Duration::from_micros(1_234),
-            is_whole: true,
-            decided: None,
+            is_complete: true,
             upstream: Some(Duration::from_millis(1)),
             tunnel: None,
         }
     }
 
     #[test]
-    fn a_line_for_people_says_it_all_and_no_query() {
-        let line = text(&asked("merchant_123", "/v1/charges?card=4242"), &told());
+    fn a_text_line_has_everything_but_the_query() {
+        let charge = request("/v1/charges?card=4242");
+        let line = Line::new(&entry(&charge, "merchant_123")).text();
         assert_eq!(
             line,
             "2027-01-15T08:00:00.000250Z 203.0.113.7 \"merchant_123\" \"POST /v1/charges HTTP/1.1\" \
              200 12 0.001234 7f9c upstream=0.001000\n"
         );
-        let left = Told {
+        let line = Line::new(&Entry {
             status: None,
-            is_whole: false,
+            is_complete: false,
             upstream: None,
-            ..told()
-        };
-        let line = text(&asked("a", "/"), &left);
+            ..entry(&request("/"), "a")
+        });
+        let line = line.text();
         assert!(
             line.ends_with(" 499 12 0.001234 7f9c broken_off\n"),
             "{line}"
@@ -251,19 +251,19 @@ mod tests {
     }
 
     #[test]
-    fn a_429_of_the_server_behind_is_not_taken_for_ours_also_after_a_wait_in_the_queue() {
+    fn a_429_of_the_upstream_is_no_denial() {
         let (limiter, queue) = (LocalLimiter::new(), "1/h queue 5".parse().unwrap());
         let check = || limiter.check("a", &queue, 1);
         let (first, queued) = (check(), check());
         assert!(first.delay().is_zero() && !queued.delay().is_zero());
-        let denied_by = |decided, upstream| {
-            let told = Told {
+        let denied_by = |decision, upstream| {
+            let line = Line::new(&Entry {
                 status: Some(StatusCode::TOO_MANY_REQUESTS),
-                decided: Some(decided),
+                decision: Some(decision),
                 upstream,
-                ..told()
-            };
-            text(&asked("a", "/"), &told).contains("denied_by=")
+                ..entry(&request("/"), "a")
+            });
+            line.text().contains("denied_by=")
         };
         let upstream = Some(Duration::from_millis(1));
         assert!(!denied_by(&first, upstream));
@@ -273,16 +273,17 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_write_a_line_of_its_own_or_end_a_field() {
+    fn clients_cannot_inject_lines_or_fields() {
         let evil = "a\" 200 \n2027 \u{1b}[2J\u{202e}\\";
-        let line = text(&asked(evil, "/a\"b\\"), &told());
+        let request = request("/a\"b\\");
+        let line = Line::new(&entry(&request, evil)).text();
         assert_eq!(line.matches('\n').count(), 1, "{line}");
         assert!(
             line.contains(r#""a\" 200 \n2027 \u{1b}[2J\u{202e}\\""#),
             "{line}"
         );
         assert!(line.contains(r#""POST /a\"b\\ HTTP/1.1""#), "{line}");
-        let line = Line::new(&asked(evil, "/a\"b\\"), &told()).json();
+        let line = Line::new(&entry(&request, evil)).json();
         assert_eq!(line.matches('\n').count(), 1, "{line}");
         let read: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(read["client"], escaped(evil, 100));

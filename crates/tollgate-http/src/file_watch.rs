@@ -1,0 +1,50 @@
+//! Notices when a file changes: the configuration, a certificate.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::Notify;
+
+/// Notifies when a file may have changed. Its folder is watched, because editors and orchestrators replace files.
+pub struct FileWatch {
+    /// Notified when the file may have changed.
+    pub changed: Arc<Notify>,
+    /// `None` where the system cannot watch files; then the caller's polling has to do.
+    _watcher: Option<RecommendedWatcher>,
+}
+
+impl FileWatch {
+    /// Watches a file.
+    #[must_use]
+    pub fn of(file: &Path) -> Self {
+        let changed = Arc::new(Notify::new());
+        let watcher = watcher(file, Arc::clone(&changed));
+        if let Err(error) = &watcher {
+            tracing::warn!(%error, ?file, "failed to watch a file; polling it instead");
+        }
+        Self {
+            changed,
+            _watcher: watcher.ok(),
+        }
+    }
+}
+
+fn watcher(file: &Path, changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // Reading is no change; an error may hide one.
+        if event.is_ok_and(|event| event.kind.is_access()) {
+            return;
+        }
+        changed.notify_one();
+    })?;
+    watcher.watch(&folder_of(file), RecursiveMode::NonRecursive)?;
+    Ok(watcher)
+}
+
+fn folder_of(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}

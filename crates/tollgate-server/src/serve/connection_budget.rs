@@ -1,0 +1,124 @@
+//! File descriptors: every connection needs one, and the system limits how many a process may have.
+//!
+//! The soft limit, 1,024 in most shells, is raised to the hard one at start. If even that is too low for the configuration, the
+//! listeners accept fewer connections, so that there are always some left for upstreams, Redis, the database and files.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Kept for everything that is not a connection of a client or to an upstream: Redis, the database, logs, certificates, sockets that
+/// listen, and the runtime itself.
+const RESERVED: usize = 128;
+
+/// No listener gets fewer connections than this.
+const MIN_CONNECTIONS: usize = 16;
+
+/// Raises the soft limit to the hard one. Returns the limit in force; `None` if there is none.
+pub(super) fn raise_limit() -> Option<usize> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    let current = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        // Not allowed here: the program goes on with what it has.
+        Err(_) => limit.current,
+    };
+    current.map(|current| usize::try_from(current).unwrap_or(usize::MAX))
+}
+
+/// The most connections of each listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Connections {
+    pub(super) gateway: usize,
+    /// To all upstreams together.
+    pub(super) upstreams: usize,
+    pub(super) service: usize,
+    pub(super) admin: usize,
+}
+
+impl Connections {
+    /// The descriptors that all of these need. The gateway needs no more connections to upstreams than it has clients.
+    pub(super) fn descriptors(self) -> usize {
+        let behind = self.upstreams.min(self.gateway);
+        [self.gateway, behind, self.service, self.admin, RESERVED]
+            .into_iter()
+            .fold(0, usize::saturating_add)
+    }
+
+    /// Reduces them in proportion to what fits into this many descriptors. Of what the gateway gets, half is for upstreams.
+    pub(super) fn fitted_to(self, limit: usize) -> Self {
+        let needed = self.descriptors();
+        if needed <= limit {
+            return self;
+        }
+        let wanted = (needed - RESERVED).max(1);
+        // What every listener gets in any case, the gateway for upstreams as well.
+        let listeners = [self.gateway, self.gateway, self.service, self.admin];
+        let minimum = MIN_CONNECTIONS * listeners.iter().filter(|count| **count > 0).count();
+        let available = limit.saturating_sub(RESERVED + minimum);
+        let share = |count: usize| {
+            let share = count as u128 * available as u128 / wanted as u128;
+            usize::try_from(share).unwrap_or(usize::MAX)
+        };
+        let fitted = |count: usize| (share(count) + MIN_CONNECTIONS).min(count);
+        let both = share(
+            self.gateway
+                .saturating_add(self.upstreams.min(self.gateway)),
+        );
+        let gateway = (both / 2).max(both.saturating_sub(self.upstreams));
+        Self {
+            gateway: (gateway + MIN_CONNECTIONS).min(self.gateway),
+            upstreams: (both - gateway + MIN_CONNECTIONS).min(self.upstreams),
+            service: fitted(self.service),
+            admin: fitted(self.admin),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANTED: Connections = Connections {
+        gateway: 10_000,
+        upstreams: 1_024,
+        service: 10_000,
+        admin: 256,
+    };
+
+    #[test]
+    fn connections_that_fit_are_left_alone() {
+        assert_eq!(WANTED.fitted_to(WANTED.descriptors()), WANTED);
+        assert_eq!(WANTED.fitted_to(usize::MAX), WANTED);
+    }
+
+    #[test]
+    fn fewer_descriptors_are_shared_and_leave_a_reserve() {
+        for limit in (400..WANTED.descriptors()).step_by(97) {
+            let fitted = WANTED.fitted_to(limit);
+            assert!(fitted.descriptors() <= limit, "{limit}: {fitted:?}");
+            assert!(fitted.gateway >= MIN_CONNECTIONS && fitted.service >= MIN_CONNECTIONS);
+            // As many upstream connections as clients, or all that are configured.
+            let behind = fitted.upstreams.min(fitted.gateway);
+            assert!(
+                behind == WANTED.upstreams || behind + 1 >= fitted.gateway,
+                "{limit}: {fitted:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn however_few_there_are_every_listener_gets_some() {
+        let fitted = WANTED.fitted_to(0);
+        assert_eq!(
+            (fitted.gateway, fitted.service, fitted.admin),
+            (MIN_CONNECTIONS, MIN_CONNECTIONS, MIN_CONNECTIONS)
+        );
+        let no_service = Connections {
+            service: 0,
+            ..WANTED
+        };
+        assert_eq!(no_service.fitted_to(300).service, 0);
+    }
+}
