@@ -4,7 +4,8 @@
 //! slots are free than it holds there. So a single client never takes more than three quarters, and however many take their
 //! share, some slots stay free for the next.
 //!
-//! WebSockets and event streams, which may stay for hours, get at most three quarters of the slots, whoever opens them.
+//! WebSockets and event streams, which may stay for hours, get at most three quarters of the slots, and clients share these by the same
+//! rule: the first half goes to whoever comes first, and of the second a client gets no more than it leaves free.
 //!
 //! Requests that have to wait are served client by client, so a long queue of one client delays nobody else.
 
@@ -43,13 +44,20 @@ pub(super) struct Slots {
 
 #[derive(Debug, Default)]
 struct Shares {
-    /// Slots of the second half by client.
-    held: HashMap<IpAddr, usize>,
+    /// Slots of the second half.
+    held: Held,
     long_lived: usize,
+    /// Long-lived ones of the second half of those. All clients that are not told apart are one here, as a request that turns out to be
+    /// long-lived may have come while nobody had to say whose it was.
+    long_lived_held: Held,
     /// The client whose turn is next is in front.
     queues: VecDeque<Queue>,
     next_id: u64,
 }
+
+/// How many slots each client holds.
+#[derive(Debug, Default)]
+struct Held(HashMap<Option<IpAddr>, usize>);
 
 /// Requests of one client that wait, in the order of arrival. Never empty.
 #[derive(Debug)]
@@ -69,7 +77,29 @@ struct Queued {
 #[derive(Clone, Copy, Debug)]
 struct Grant {
     client: Option<IpAddr>,
-    is_long_lived: bool,
+    half: Half,
+    /// Its half of the long-lived slots, if it is one of them.
+    long_lived: Option<Half>,
+}
+
+/// A part of the slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Half {
+    /// For whoever comes first.
+    First,
+    /// Shared between clients.
+    Second,
+}
+
+impl Half {
+    /// Where the next slot of `max` is, if a client that holds `held` of the second half may have it.
+    fn of_next(in_use: usize, max: usize, held: usize) -> Option<Self> {
+        let free = max.saturating_sub(in_use);
+        match in_use < max / 2 {
+            true => Some(Self::First),
+            false => (held < free).then_some(Self::Second),
+        }
+    }
 }
 
 /// A slot in use, free again when it is dropped.
@@ -93,9 +123,9 @@ impl Slots {
         self.in_use.load(SeqCst)
     }
 
-    /// Whether slots are shared out by client now, so that a request should say whose it is.
+    /// Whether slots, or those for long-lived requests, may be shared out by client now, so that a request should say whose it is.
     pub(super) fn are_scarce(&self) -> bool {
-        self.in_use() >= self.first_half()
+        self.in_use() >= self.max_long_lived() / 2
     }
 
     fn first_half(&self) -> usize {
@@ -115,8 +145,9 @@ impl Slots {
                 .is_ok()
         {
             let grant = Grant {
-                client: None,
-                is_long_lived: false,
+                client: claim.client,
+                half: Half::First,
+                long_lived: None,
             };
             return Some(self.slot(grant));
         }
@@ -155,32 +186,36 @@ impl Slots {
     }
 
     fn grant(&self, shares: &mut Shares, claim: Claim) -> Option<Grant> {
-        if claim.is_long_lived && shares.long_lived >= self.max_long_lived() {
-            return None;
-        }
-        let held = claim.client.and_then(|client| shares.held.get(&client));
-        let held = held.copied().unwrap_or(0);
-        let one_more = |in_use: usize| {
-            let free = self.max.saturating_sub(in_use);
-            let has_share = in_use < self.first_half() || held < free;
-            (free > 0 && has_share).then_some(in_use + 1)
+        let client = claim.client;
+        let long_lived = match claim.is_long_lived {
+            true => Some(self.half_of_long_lived(shares, client)?),
+            false => None,
         };
+        // Clients that are not told apart may be many.
+        let held = client.map_or(0, |_| shares.held.by(client));
+        let one_more = |in_use: usize| Half::of_next(in_use, self.max, held).map(|_| in_use + 1);
         let before = self.in_use.fetch_update(SeqCst, SeqCst, one_more).ok()?;
-        let client = (claim.client).filter(|_| before >= self.first_half());
-        if let Some(client) = client {
-            *shares.held.entry(client).or_default() += 1;
+        let half = Half::of_next(before, self.max, held)?;
+        if half == Half::Second {
+            shares.held.add(client);
         }
-        if claim.is_long_lived {
-            shares.long_lived += 1;
+        if let Some(half) = long_lived {
+            shares.add_long_lived(client, half);
         }
         Some(Grant {
             client,
-            is_long_lived: claim.is_long_lived,
+            half,
+            long_lived,
         })
     }
 
+    fn half_of_long_lived(&self, shares: &Shares, client: Option<IpAddr>) -> Option<Half> {
+        let held = shares.long_lived_held.by(client);
+        Half::of_next(shares.long_lived, self.max_long_lived(), held)
+    }
+
     fn release(&self, grant: Grant) {
-        if grant.client.is_none() && !grant.is_long_lived {
+        if grant.half == Half::First && grant.long_lived.is_none() {
             self.in_use.fetch_sub(1, SeqCst);
             if self.waiting.load(SeqCst) > 0 {
                 self.serve_queues(&mut self.shares.lock());
@@ -188,16 +223,11 @@ impl Slots {
             return;
         }
         let mut shares = self.shares.lock();
-        if let Some(client) = grant.client
-            && let Some(held) = shares.held.get_mut(&client)
-        {
-            *held -= 1;
-            if *held == 0 {
-                shares.held.remove(&client);
-            }
+        if grant.half == Half::Second {
+            shares.held.remove(grant.client);
         }
-        if grant.is_long_lived {
-            shares.long_lived -= 1;
+        if let Some(half) = grant.long_lived {
+            shares.remove_long_lived(grant.client, half);
         }
         self.in_use.fetch_sub(1, SeqCst);
         self.serve_queues(&mut shares);
@@ -244,7 +274,40 @@ impl Slots {
     }
 }
 
+impl Held {
+    fn by(&self, client: Option<IpAddr>) -> usize {
+        self.0.get(&client).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, client: Option<IpAddr>) {
+        *self.0.entry(client).or_default() += 1;
+    }
+
+    fn remove(&mut self, client: Option<IpAddr>) {
+        if let Some(held) = self.0.get_mut(&client) {
+            *held -= 1;
+            if *held == 0 {
+                self.0.remove(&client);
+            }
+        }
+    }
+}
+
 impl Shares {
+    fn add_long_lived(&mut self, client: Option<IpAddr>, half: Half) {
+        self.long_lived += 1;
+        if half == Half::Second {
+            self.long_lived_held.add(client);
+        }
+    }
+
+    fn remove_long_lived(&mut self, client: Option<IpAddr>, half: Half) {
+        self.long_lived -= 1;
+        if half == Half::Second {
+            self.long_lived_held.remove(client);
+        }
+    }
+
     /// `None` if too many of this client wait already.
     fn enqueue(&mut self, claim: Claim) -> Option<(u64, oneshot::Receiver<Grant>)> {
         let (granted, waits) = oneshot::channel();
@@ -313,19 +376,20 @@ impl Drop for Waiting<'_> {
 }
 
 impl Slot {
-    /// From now on it counts as long-lived. Returns whether there may be one more of those.
+    /// From now on it counts as long-lived. Returns whether its client may have one more of those.
     #[must_use]
     pub(super) fn become_long_lived(&mut self) -> bool {
-        if self.grant.is_long_lived {
+        if self.grant.long_lived.is_some() {
             return true;
         }
+        let client = self.grant.client;
         let mut shares = self.slots.shares.lock();
-        let has_room = shares.long_lived < self.slots.max_long_lived();
-        if has_room {
-            shares.long_lived += 1;
-            self.grant.is_long_lived = true;
+        let half = self.slots.half_of_long_lived(&shares, client);
+        if let Some(half) = half {
+            shares.add_long_lived(client, half);
         }
-        has_room
+        self.grant.long_lived = half;
+        half.is_some()
     }
 }
 
@@ -388,8 +452,9 @@ mod tests {
         drop(slot);
         let shares = slots.shares.lock();
         assert_eq!((slots.in_use(), slots.waiting.load(SeqCst)), (0, 0));
-        assert!(shares.held.is_empty() && shares.queues.is_empty());
+        assert!(shares.held.0.is_empty() && shares.queues.is_empty());
         assert_eq!(shares.long_lived, 0);
+        assert!(shares.long_lived_held.0.is_empty());
     }
 
     #[test]
@@ -413,6 +478,36 @@ mod tests {
         streams.pop();
         assert!(slot.become_long_lived());
         assert!(slots.take_now(long(202)).is_none());
+    }
+
+    #[test]
+    fn a_client_leaves_long_lived_slots_to_others() {
+        let slots = Slots::new(64);
+        let first = as_many_as_possible(&slots, long(1));
+        let second = as_many_as_possible(&slots, long(2));
+        let third = as_many_as_possible(&slots, long(3));
+        assert_eq!((first.len(), second.len(), third.len()), (36, 6, 3));
+        assert!(slots.take_now(long(4)).is_some());
+    }
+
+    #[test]
+    fn requests_that_become_long_lived_leave_slots_to_others() {
+        let slots = Slots::new(64);
+        let mut all = as_many_as_possible(&slots, short(1));
+        // Some came before anybody had to say whose they were.
+        for slot in all.iter_mut().take(24) {
+            slot.grant.client = None;
+        }
+        let long_lived = |slots: &mut [Slot]| {
+            let became = slots
+                .iter_mut()
+                .filter_map(|slot| slot.become_long_lived().then_some(()));
+            became.count()
+        };
+        // Those with a name first, which get the first half without being counted.
+        all.reverse();
+        assert_eq!((all.len(), long_lived(&mut all)), (48, 24 + 12));
+        assert!(slots.take_now(long(2)).is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,6 +12,8 @@ use crate::proxy_setting::{Front, Server, by_hand, read_head, reply, status, str
 
 const SLOTS: usize = 16;
 
+const WEBSOCKET: &str = "connection: upgrade\r\nupgrade: websocket";
+
 fn upstream(server: SocketAddr) -> Upstream {
     let mut upstream = Upstream::new("/", [format!("http://{server}")]);
     upstream.max_connections = SLOTS;
@@ -36,14 +38,62 @@ async fn server() -> Server {
     .await
 }
 
+/// A server that agrees to WebSockets, whose `/events` is an event stream, and which answers all else at once.
+async fn server_of_long_lived() -> SocketAddr {
+    by_hand(|mut stream, _| async move {
+        loop {
+            let head = read_head(&mut stream).await;
+            let response: &[u8] = if head.is_empty() {
+                return;
+            } else if head.contains("upgrade: websocket") {
+                b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+            } else if head.starts_with("GET /events ") {
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+            } else {
+                b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+            };
+            stream.write_all(response).await.unwrap();
+        }
+    })
+    .await
+}
+
 /// Sends a request from this address.
 async fn send(front: &Front, from: Ipv4Addr, path: &str) -> TcpStream {
+    send_with(front, from, path, "connection: close").await
+}
+
+async fn send_with(front: &Front, from: Ipv4Addr, path: &str, fields: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((IpAddr::from(from), 0).into()).unwrap();
     let mut stream = socket.connect(front.address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\n{fields}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     stream
+}
+
+/// A path, header fields, and the status of what opens there and may last.
+type LongLived = (&'static str, &'static str, u16);
+
+const SOCKET: LongLived = ("/", WEBSOCKET, 101);
+const EVENTS: LongLived = ("/events", "accept: text/event-stream", 200);
+/// Only the response says what it is.
+const UNANNOUNCED_EVENTS: LongLived = ("/events", "accept: */*", 200);
+
+/// Opens one; `None` if there is no slot for it.
+async fn open(
+    front: &Front,
+    from: Ipv4Addr,
+    (path, fields, opened): LongLived,
+) -> Option<TcpStream> {
+    let mut stream = send_with(front, from, path, fields).await;
+    match status(&read_head(&mut stream).await) {
+        503 => None,
+        status => {
+            assert_eq!(status, opened, "{fields}");
+            Some(stream)
+        }
+    }
 }
 
 async fn answer(mut stream: TcpStream) -> u16 {
@@ -98,35 +148,38 @@ async fn event_streams_leave_slots_to_short_requests() {
 
 #[tokio::test]
 async fn websockets_leave_slots_to_short_requests() {
-    let server = by_hand(|mut stream, _| async move {
-        loop {
-            let head = read_head(&mut stream).await;
-            let response: &[u8] = match head.contains("upgrade: websocket") {
-                true => b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
-                false if head.is_empty() => return,
-                false => b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
-            };
-            stream.write_all(response).await.unwrap();
-        }
-    })
-    .await;
-    let front = Front::of(&[upstream(server)]).await;
+    let front = Front::of(&[upstream(server_of_long_lived().await)]).await;
     let mut sockets = Vec::new();
-    let mut statuses = Vec::new();
-    for _ in 0..SLOTS {
-        let mut caller = front.caller().await;
-        let upgrade =
-            "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
-        caller.send(upgrade).await;
-        sockets.push(caller);
+    for client in 1..=12 {
+        let socket = open(&front, host(client), SOCKET).await;
+        sockets.push(socket.unwrap_or_else(|| panic!("none for client {client}")));
     }
-    for caller in &mut sockets {
-        statuses.push(status(&caller.read_until("\r\n\r\n").await));
-    }
-    let opened = statuses.iter().filter(|status| **status == 101).count();
-    assert!((8..=12).contains(&opened), "{statuses:?}");
-    for other in 1..=20 {
+    assert!(open(&front, host(101), SOCKET).await.is_none());
+    for other in 201..=220 {
         let short = send(&front, host(other), "/short").await;
         assert_eq!(answer(short).await, 200, "{other}");
     }
+}
+
+#[tokio::test]
+async fn one_client_leaves_long_lived_slots_to_others() {
+    let try_with = async |kind: LongLived| {
+        let front = Front::of(&[upstream(server_of_long_lived().await)]).await;
+        let mut held = Vec::new();
+        while let Some(stream) = open(&front, host(1), kind).await {
+            held.push(stream);
+        }
+        // Three quarters of the twelve that may be long-lived.
+        assert_eq!(held.len(), 9, "{kind:?}");
+        for other in [SOCKET, EVENTS] {
+            let opened = open(&front, host(2), other).await;
+            held.push(opened.unwrap_or_else(|| panic!("no {other:?} beside {kind:?}")));
+        }
+        assert!(open(&front, host(3), kind).await.is_some(), "{kind:?}");
+    };
+    tokio::join!(
+        try_with(SOCKET),
+        try_with(EVENTS),
+        try_with(UNANNOUNCED_EVENTS)
+    );
 }
