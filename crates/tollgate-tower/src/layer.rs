@@ -157,7 +157,7 @@ impl TollgateLayer {
     }
 
     /// Says who asks by a closure. What it leaves out of client, plan and address is found as without it, by the
-    /// [peer](Self::peer_from) and the policy's identity. Method, host, path and headers are added by the layer.
+    /// [peer](Self::peer_from) and the policy's identity, and the client has the [name](Ask::client) that the policy gives it. Method, host, path and headers are added by the layer.
     ///
     /// ```
     /// use tollgate::Limiter;

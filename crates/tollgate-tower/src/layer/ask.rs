@@ -1,5 +1,6 @@
 //! Who asks, in a form that owns what it says: what a closure tells the layer, and what the layer fills in.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::HeaderMap;
@@ -34,7 +35,8 @@ impl Ask {
         Self::default()
     }
 
-    /// The caller: an account, a merchant, a user.
+    /// The client: an account, a merchant, a user. It is counted under the name that the policy [gives it](Policy::client_name), as at a
+    /// gateway: if clients come from `X-User-Id`, then `42`, unless it is a known client, is `x-user-id:42`, and so is `x-user-id:42`.
     #[must_use]
     pub fn client(mut self, client: impl Into<String>) -> Self {
         self.client = Some(client.into());
@@ -76,7 +78,7 @@ impl Ask {
         self
     }
 
-    /// The same with what was left out. The identity's headers are judged only if the client is left out, as nothing else depends on them.
+    /// The same with the client by its name and with what was left out. The identity's headers are judged only if the client is left out, as nothing else depends on them.
     pub(super) fn filled(
         mut self,
         policy: &Policy,
@@ -87,13 +89,16 @@ impl Ask {
         if let Some(ip) = self.ip {
             self.ip = Some(identity.caller_by_address(ip, &HeaderMap::new()).ip());
         }
-        let Some(client) = &self.client else {
+        let Some(client) = &mut self.client else {
             let caller = identity.caller(peer, headers, policy.clients())?;
             self.client = caller.client().map(str::to_owned);
             self.plan = self.plan.or_else(|| caller.plan().map(str::to_owned));
             self.ip = self.ip.or(Some(caller.ip()));
             return Ok(self);
         };
+        if let Cow::Owned(name) = policy.client_name(client) {
+            *client = name;
+        }
         if self.plan.is_none() {
             self.plan = match policy.clients().plan_of(client) {
                 Some(plan) => Some(plan.to_owned()),

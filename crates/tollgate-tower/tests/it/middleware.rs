@@ -17,6 +17,7 @@ use tollgate_tower::TollgateLayer;
 use tollgate_tower::answer::HeaderFamilies;
 use tollgate_tower::identity::{Client, Clients, Identity, IdentityConfig, api_key_sha256};
 use tollgate_tower::layer::{Ask, Decided, Observer, PeerAddr};
+use tollgate_tower::policy::Policy;
 
 use crate::served::{NOW, Server, fields, hand, layer, limiter, rule, serve};
 
@@ -404,6 +405,50 @@ async fn what_a_closure_leaves_out_is_found_by_the_peer_and_the_identity() {
     assert_eq!(left(&twice).await.0, 400);
     let named = [twice[0], twice[1], twice[2], ("x-account", "a")];
     assert_eq!(left(&named).await.0, 200);
+}
+
+/// Whoever resets a client by the policy's name for it finds what the closure's client used, and what its header's did.
+#[tokio::test]
+async fn a_closures_client_has_the_name_of_the_policy() {
+    let identity = Identity::new(IdentityConfig {
+        client: vec!["header:X-User-Id".parse().unwrap(), "ip".parse().unwrap()],
+        trusted_proxies: vec!["127.0.0.1/32".parse().unwrap()],
+        ..IdentityConfig::default()
+    })
+    .unwrap();
+    let known = Client {
+        id: "merchant_123".to_owned(),
+        plan: None,
+        api_key_sha256: None,
+    };
+    let rules = RuleSet::new([client("1/m burst 9")]).unwrap();
+    let policy = Policy::new(rules, identity, Clients::new([known]).unwrap());
+    let limiter = Arc::new(limiter(&hand(), []));
+    let layer = TollgateLayer::new(Arc::clone(&limiter))
+        .policy(policy.clone())
+        .peer_from(|_| Some(SocketAddr::from(([127, 0, 0, 1], 7))))
+        .request(|parts| match parts.headers.get("x-account") {
+            Some(account) => Ask::new().client(account.to_str().unwrap()),
+            None => Ask::new(),
+        });
+    let server = serve(app(layer)).await;
+    for (account, name, user) in [
+        ("42", "x-user-id:42", "42"),
+        ("x-user-id:7", "x-user-id:7", "7"),
+        ("merchant_123", "merchant_123", "merchant_123"),
+    ] {
+        for line in [("x-account", account), ("x-user-id", user)] {
+            assert_eq!(server.send("GET", "/", &[line]).await.status(), 200);
+        }
+        assert_eq!(policy.client_name(account), name);
+        let by_name = tollgate::Request::new().client(name);
+        let found = limiter.reset_by(policy.rules(), &by_name).await.unwrap();
+        let used: Vec<_> = found.iter().map(tollgate::Usage::used).collect();
+        assert_eq!(used, [Some(2)], "{account}");
+        let response = server.send("GET", "/", &[("x-account", account)]).await;
+        let left = fields(response.headers(), "x-ratelimit-remaining");
+        assert_eq!(left, ["8"], "{account}");
+    }
 }
 
 #[tokio::test]
