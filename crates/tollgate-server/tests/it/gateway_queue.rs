@@ -256,6 +256,10 @@ async fn who_would_wait_longer_than_is_allowed_is_denied_at_once() {
     let said = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     assert_eq!(front.exchange(said).await[0].status, 200);
     let denied = tokio::time::timeout(Duration::from_secs(30), front.exchange(said)).await;
-    assert_eq!(denied.expect("it waits for its turn")[0].status, 429);
+    let denied = denied.expect("it waits for its turn").remove(0);
+    assert_eq!(denied.status, 429);
+    assert_eq!(denied.field("x-ratelimit-remaining"), Some("4"));
+    let policy = denied.field("ratelimit").unwrap();
+    assert!(policy.starts_with(r#""queue";r=4;"#), "{policy}");
     assert_eq!(front.behind.count(), 1);
 }

@@ -614,6 +614,30 @@ fn a_request_in_a_queue_waits_here_and_a_check_says_how_long() {
 }
 
 #[test]
+fn a_request_that_is_too_late_reports_the_figures_after_its_refund() {
+    let redis = RedisServer::start();
+    let over_redis = format!(
+        "store: {{ redis: {:?}, deadline: 10s, instances: 1 }}",
+        redis.url()
+    );
+    for store in ["", over_redis.as_str()] {
+        // The second turn comes later than anybody waits.
+        let served = Served::start(&format!(
+            "service: {{}}\n{store}\nrules: [{{ id: slow, per: [], limit: \"1/min queue 5\" }}]",
+        ));
+        let headers = traefik("203.0.113.7", "GET", "/");
+        let asked = || ask(served.address, "GET", "/v1/forward-auth", &headers, "");
+        assert_eq!(asked().status, 200);
+        for _ in 0..4 {
+            let denied = asked();
+            assert_eq!(denied.status, 429);
+            assert_eq!(denied.header("x-ratelimit-remaining"), "4");
+            assert!(denied.header("ratelimit").contains(";r=4;"));
+        }
+    }
+}
+
+#[test]
 fn whose_clock_counts_in_redis_is_what_the_configuration_says() {
     let redis = RedisServer::start();
     let _ = redis.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);

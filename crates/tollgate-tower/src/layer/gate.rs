@@ -215,26 +215,53 @@ impl Gate {
         };
         let is_crowded = matches!(entered, Some(None));
         let patience = if is_crowded { Duration::ZERO } else { patience };
-        let late = Denial::of_impatient(&charged.decision, patience).map(|denial| {
-            let denial = denial.asked_with(&parts.headers);
-            let mut response = self.denied(&charged, &denial, self.dialect_of(&parts));
-            if self.keeps_decision_of(&parts) {
-                let decided = Decided::new(charged.decision.clone());
-                response.extensions_mut().insert(decided);
-            }
-            response
-        });
         // Given back if it is dropped.
-        let place = Place::take(self, parts, charged);
-        if let Some(response) = late {
-            place.too_late();
-            return Some(Admission::Stop(response));
+        let place = Place::take(Arc::clone(&self), parts, charged);
+        if delay > patience {
+            let (parts, charged) = place.turn_away().await?;
+            return self
+                .too_late(&parts, *charged, patience)
+                .map(Admission::Stop);
         }
         tokio::time::sleep(delay).await;
         drop(entered);
         let (mut parts, charged) = place.leave()?;
         let (decided, answers) = charged.go(&mut parts);
         Some(Admission::Go(parts, decided, answers))
+    }
+
+    /// The answer to a request that cannot wait for its turn. What it took was given back.
+    fn too_late(
+        &self,
+        parts: &Parts,
+        charged: Charged,
+        patience: Duration,
+    ) -> Option<Response<Bytes>> {
+        if let Some(observer) = &self.observer {
+            observer.too_late(&charged.decision);
+        }
+        let denial = Denial::of_impatient(&charged.decision, patience)?;
+        let denial = denial.asked_with(&parts.headers);
+        let mut response = self.denied(&charged, &denial, self.dialect_of(parts));
+        if self.keeps_decision_of(parts) {
+            let decided = Decided::new(charged.decision);
+            response.extensions_mut().insert(decided);
+        }
+        Some(response)
+    }
+
+    /// Gives back what was taken, and puts the figures after that into the decision.
+    pub(super) async fn turn_away(&self, parts: &Parts, charged: &mut Charged) {
+        let rules = charged.policy.rules();
+        let Ok(target) = Target::of(rules, &head(parts), self.forward(rules)) else {
+            return;
+        };
+        let request = charged.who.asks_for(&target, charged.cost);
+        let met = rules.meet(&request);
+        let decision = charged.decision.clone();
+        self.limiter.refund_on(&met, decision.clone()).await;
+        let found = self.limiter.peek_on(&met).await;
+        charged.decision = decision.given_back(&found);
     }
 
     /// Gives back what was taken, by the rules that took it.

@@ -24,10 +24,18 @@ impl Place {
         }
     }
 
-    /// It cannot wait for so long: what it took is given back, and whoever listens is told.
-    pub(super) fn too_late(self) {
-        if let (Some(observer), Some((_, charged))) = (&self.gate.observer, &self.held) {
-            observer.too_late(&charged.decision);
+    /// It cannot wait for so long. What it took is given back before it is told so, and the decision has the figures after that.
+    pub(super) async fn turn_away(mut self) -> Option<(Parts, Box<Charged>)> {
+        let (parts, mut charged) = self.held.take()?;
+        let gate = Arc::clone(&self.gate);
+        let turned_away = async move {
+            gate.turn_away(&parts, &mut charged).await;
+            (parts, charged)
+        };
+        match self.gate.answers_at_once {
+            true => Some(turned_away.await),
+            // In a task of its own: it is also given back if the client goes away meanwhile.
+            false => tokio::spawn(turned_away).await.ok(),
         }
     }
 

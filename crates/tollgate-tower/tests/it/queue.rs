@@ -93,6 +93,9 @@ async fn nobody_waits_longer_than_the_longest_delay_and_what_was_taken_is_given_
         let response = service.clone().oneshot(request()).await.unwrap();
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers()["retry-after"], "1");
+        // As it is without this request, which takes no place.
+        assert_eq!(response.headers()["x-ratelimit-remaining"], "3");
+        assert_eq!(response.headers()["ratelimit"], r#""queue";r=3;t=1"#);
     }
     assert_eq!(start.elapsed(), ms(0));
     let left = limiter.peek(&tollgate::Request::new()).await.remaining();
@@ -181,6 +184,10 @@ async fn a_client_with_too_many_waiting_requests_leaves_room_for_others() {
     tokio::task::yield_now().await;
     let left = limiter.peek(&tollgate::Request::new()).await.remaining();
     assert_eq!(left, Some(45));
+    let one_more = service.clone().oneshot(request_from([192, 0, 2, 1]));
+    let one_more = one_more.await.unwrap();
+    assert_eq!(one_more.status(), 429);
+    assert_eq!(one_more.headers()["x-ratelimit-remaining"], "45");
     let other: Vec<_> = (0..3).map(|_| ask([192, 0, 2, 2])).collect();
     let mut statuses = Vec::new();
     for call in greedy.into_iter().chain(other) {

@@ -93,19 +93,22 @@ async fn until_left(limiter: &Limiter, places: u64) {
     }
 }
 
-#[tokio::test]
-async fn callers_who_hang_up_while_they_wait_leave_their_places_in_the_shared_queue() {
-    let redis = RedisServer::start();
+/// Nobody's turn but the first comes while a test runs.
+fn queue_over(redis: &RedisServer, limit: &str) -> Arc<Limiter> {
     // On a busy machine a first answer can take its time.
     let config = RedisConfig {
         deadline: Duration::from_secs(10),
         ..RedisConfig::default()
     };
     let store = RedisStore::open(&redis.url(), config).unwrap();
-    // One in ten minutes: nobody's turn comes while the test runs.
     let limiter = Limiter::over(store, SharedConfig::default());
-    let limiter = limiter.with_rules([rule("queue", "6/h queue 5")]).unwrap();
-    let limiter = Arc::new(limiter);
+    Arc::new(limiter.with_rules([rule("queue", limit)]).unwrap())
+}
+
+#[tokio::test]
+async fn callers_who_hang_up_while_they_wait_leave_their_places_in_the_shared_queue() {
+    let redis = RedisServer::start();
+    let limiter = queue_over(&redis, "6/h queue 5");
     let handled = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&handled);
     let handler = any(move || {
@@ -130,4 +133,20 @@ async fn callers_who_hang_up_while_they_wait_leave_their_places_in_the_shared_qu
     waiting.clear();
     until_left(&limiter, 4).await;
     assert_eq!(handled.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_denied_request_reports_the_figures_after_its_refund() {
+    let redis = RedisServer::start();
+    let limiter = queue_over(&redis, "1/min queue 5");
+    let layer = TollgateLayer::new(Arc::clone(&limiter)).max_delay(Duration::ZERO);
+    let handler = any(|| async { "hello" });
+    let server = serve(Router::new().route("/", handler).layer(layer)).await;
+    assert_eq!(server.get("/").await.status(), 200);
+    for _ in 0..10 {
+        let denied = server.get("/").await;
+        assert_eq!(denied.status(), 429);
+        assert_eq!(denied.headers()["x-ratelimit-remaining"], "4");
+    }
+    until_left(&limiter, 4).await;
 }
