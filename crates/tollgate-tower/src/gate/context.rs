@@ -1,0 +1,116 @@
+//! What is known of a request on its way.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::uri::PathAndQuery;
+use tollgate::Decision;
+
+use super::attributes::RequestAttributes;
+use super::decided::Decided;
+use crate::answer::Dialect;
+use crate::identity::Caller;
+use crate::policy::Policy;
+
+/// What is known of one request: created when it arrives, passed on, and filled on the way. So its client is found once, and its
+/// rules are matched once.
+#[derive(Clone, Debug)]
+pub struct RequestContext {
+    peer: IpAddr,
+    address: IpAddr,
+    policy: Arc<Policy>,
+    pub(super) dialect: Dialect,
+    pub(super) caller: Option<Caller>,
+    /// What a closure said of the request beside who sent it.
+    pub(super) attributes: Option<Box<RequestAttributes>>,
+    pub(super) cost: Option<u64>,
+    /// The normal form of the path, if the request has another.
+    pub(super) path: Option<Box<str>>,
+    /// The target to forward, if it is not the one that came.
+    pub(super) forwarded: Option<PathAndQuery>,
+    pub(super) keeps_route: bool,
+    pub(super) route: Option<Box<str>>,
+    pub(super) decision: Option<Decided>,
+}
+
+impl RequestContext {
+    /// The context of a request that came over a connection from `peer`. Everything about it is decided by this policy, whatever
+    /// comes into force meanwhile.
+    #[must_use]
+    pub fn new(peer: IpAddr, policy: Arc<Policy>) -> Self {
+        Self {
+            peer,
+            address: peer,
+            policy,
+            dialect: Dialect::Http,
+            caller: None,
+            attributes: None,
+            cost: None,
+            path: None,
+            forwarded: None,
+            keeps_route: false,
+            route: None,
+            decision: None,
+        }
+    }
+
+    /// The other end of the connection.
+    #[must_use]
+    pub fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// The policy that decides about the request.
+    #[must_use]
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    /// The client's address: that of the peer until it is known better.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.caller.as_ref().map_or(self.address, Caller::ip)
+    }
+
+    /// Finds the client's address alone, for a request that is rejected before its client is known.
+    pub fn find_address(&mut self, headers: &HeaderMap) {
+        let identity = self.policy.identity();
+        self.address = identity.caller_by_address(self.peer, headers).ip();
+    }
+
+    /// The client, once it is known. `None` as well if no source of the identity yields one.
+    #[must_use]
+    pub fn client(&self) -> Option<&str> {
+        self.caller.as_ref()?.client()
+    }
+
+    /// What the client understands.
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// The normal form of the path, by which rules match it; `None` if the path is in its normal form.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        self.path.as_deref()
+    }
+
+    /// Keeps the [route](Self::route), which costs an allocation.
+    pub fn keep_route(&mut self) {
+        self.keeps_route = true;
+    }
+
+    /// The pattern that the path matches, if it is [kept](Self::keep_route) and a rule, cost or route has one.
+    #[must_use]
+    pub fn route(&self) -> Option<&str> {
+        self.route.as_deref()
+    }
+
+    /// The decision, once there is one. A request that passes uncharged has none.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision> {
+        self.decision.as_deref()
+    }
+}
