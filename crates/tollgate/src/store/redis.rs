@@ -217,11 +217,12 @@ impl RedisStore {
         self.monitor.add(observer);
     }
 
-    /// How often this process was stalled while a check waited, and for how long at most.
+    /// How long connecting may take.
     pub(crate) fn connect_timeout(&self) -> Duration {
         self.connect_timeout
     }
 
+    /// How often this process was stalled while a check waited, and for how long at most.
     pub(crate) fn stalls(&self) -> (u64, Duration) {
         let stalls = &self.monitor.stalls;
         (stalls.count(), stalls.longest())

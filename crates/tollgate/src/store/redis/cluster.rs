@@ -87,22 +87,30 @@ impl Cluster {
                 self.doubt(&node);
                 return Err(error);
             };
-            if Instant::now() >= until {
-                return Err(error);
-            }
+            let has_no_owner = matches!(
+                &**code,
+                "CLUSTERDOWN" | "READONLY" | "LOADING" | "MASTERDOWN"
+            );
+            let is_redirect = matches!(&**code, "MOVED" | "ASK");
+            // First of all: what a late reply says is still true, and the next call needs it.
             match (&**code, text.rsplit(' ').next()) {
                 ("MOVED", Some(to)) => {
                     (node, asking) = (place_of(to, &node), false);
                     self.map.lock().slots.insert(slot, Arc::clone(&node));
                 }
                 ("ASK", Some(to)) => (node, asking) = (place_of(to, &node), true),
-                ("TRYAGAIN", _) if patient => tokio::time::sleep(MOVING).await,
-                ("CLUSTERDOWN" | "READONLY" | "LOADING" | "MASTERDOWN", _) => {
-                    tokio::time::sleep(MOVING).await;
-                    self.map.lock().slots.clear();
-                    (node, asking) = (self.owner(slot, until).await?, false);
-                }
+                ("TRYAGAIN", _) if patient => {}
+                _ if has_no_owner => self.map.lock().slots.clear(),
                 _ => return Err(error),
+            }
+            if Instant::now() >= until {
+                return Err(error);
+            }
+            if !is_redirect {
+                tokio::time::sleep(MOVING).await;
+            }
+            if has_no_owner {
+                (node, asking) = (self.owner(slot, until).await?, false);
             }
         }
     }

@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use tollgate::store::{RedisConfig, RedisStore};
-use tollgate::{Instances, Limiter, Request, Rule, RuleSet, SharedConfig, Source};
+use tollgate::{BreakerConfig, Instances, Limiter, Request, Rule, RuleSet, SharedConfig, Source};
 
 use super::scene::{SEVERAL, STORE, STORE_AND_LOCAL, Scene, Setup, is_alone, runtime};
 use crate::proxy::{Proxy, Wire};
-use crate::server::Server;
+use crate::server::{Clustered, Server, send_signal};
 use crate::support::{limit, one_instance, run};
 
 const PAUSES: u32 = 5;
@@ -182,6 +182,39 @@ fn late_denial_is_remembered() {
     until("the late denial is known", || {
         let_tasks_run();
         run(limiter.decide_on(&met)).source() == Source::Remembered
+    });
+}
+
+/// The node that had the slot answers after the deadline that another one has it now.
+#[test]
+fn late_redirect_is_followed_by_the_next_check() {
+    let clustered = Clustered::start();
+    let slot = clustered.slot_of("tollgate:{key:key}");
+    let config = RedisConfig {
+        deadline: Duration::from_millis(30),
+        ..RedisConfig::default()
+    };
+    let store = RedisStore::open(&clustered.url(), config).unwrap();
+    let shared = SharedConfig {
+        // Its probes would follow the redirect.
+        breaker: BreakerConfig {
+            failures: u32::MAX,
+            ..BreakerConfig::default()
+        },
+        ..one_instance()
+    };
+    let limiter = Limiter::over(store, shared);
+    let hourly = limit("1/h burst 1000");
+    let source = || run(limiter.check("key", &hourly, 1)).source();
+    until("the store decides", || source() == Source::Store);
+    let before = clustered.owner_of(slot);
+    clustered.move_slot(slot, || {});
+    until("the new owner decides", || {
+        send_signal(before, "-STOP");
+        let source = source();
+        send_signal(before, "-CONT");
+        let_tasks_run();
+        source == Source::Store
     });
 }
 
