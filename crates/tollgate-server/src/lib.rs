@@ -28,6 +28,7 @@ mod patience;
 pub mod proxy;
 mod serve;
 pub mod service;
+mod stalls;
 mod template;
 pub mod traces;
 mod usage;

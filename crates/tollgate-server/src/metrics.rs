@@ -17,6 +17,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use crate::door::Door;
+pub(crate) use state::Page;
 use state::State;
 
 /// What can be said of a door, and room for what others count, who begin their names with `tollgate_`.

@@ -162,6 +162,7 @@ impl Running {
         is_handed_over: bool,
     ) -> Result<Self, Failure> {
         let health = Arc::new(Health::default());
+        health.stalls.watch();
         let (admin_tasks, stop_admin) = (TaskTracker::new(), CancellationToken::new());
         let token = source
             .config()
@@ -186,6 +187,7 @@ impl Running {
         let mut registry = metrics::registry(&door);
         let own = registry.sub_registry_with_prefix("tollgate");
         (listening.metrics).register(own.sub_registry_with_prefix("admin"));
+        health.stalls.register(own);
         let door = match &config.traces {
             Some(traces) => {
                 let own = registry.sub_registry_with_prefix("tollgate");

@@ -1,5 +1,6 @@
 //! How the program is, in words for who asks whether to send it requests.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -8,6 +9,7 @@ use tollgate::SharedStats;
 
 use super::Inside;
 use crate::config::RulesFrom;
+use crate::stalls::Stalls;
 
 /// Below this share of decisions by Redis, limits are not reliably shared.
 pub(crate) const LEAST_SHARE: f64 = 0.99;
@@ -27,6 +29,8 @@ pub enum Stage {
 #[derive(Debug)]
 pub struct Health {
     pub(super) started: Instant,
+    /// Stalls of this process.
+    pub(crate) stalls: Arc<Stalls>,
     stage: AtomicU8,
     /// The database of the rules cannot be read.
     pub(crate) database_fails: AtomicBool,
@@ -38,6 +42,7 @@ impl Default for Health {
     fn default() -> Self {
         Self {
             started: Instant::now(),
+            stalls: Arc::default(),
             stage: AtomicU8::new(Stage::Starting as u8),
             database_fails: AtomicBool::new(false),
             audit_fails: AtomicBool::new(false),

@@ -1,5 +1,7 @@
 //! What goes on, in one document for people and programs.
 
+use std::time::Instant;
+
 use serde_json::{Value, json};
 
 use super::{Health, Inside};
@@ -10,6 +12,7 @@ pub(super) fn status(health: &Health, inside: &Inside) -> Value {
     let policy = inside.door.policy();
     let live = inside.door.live().stats();
     let (_, report) = health.report(Some(inside));
+    let longest_stall = health.stalls.longest(Instant::now());
     let listens = inside
         .listens
         .iter()
@@ -20,6 +23,10 @@ pub(super) fn status(health: &Health, inside: &Inside) -> Value {
         "uptime_seconds": health.started.elapsed().as_secs(),
         "listens": listens.collect::<Vec<_>>(),
         "health": report,
+        "process": {
+            "stalls": health.stalls.count(),
+            "longest_stall_ms": longest_stall.as_secs_f64() * 1_000.0,
+        },
         "rules": {
             "from": match inside.config.rules_from {
                 RulesFrom::File => "file",
@@ -54,7 +61,6 @@ fn store(inside: &Inside) -> Value {
         store["share_last_minute"] = shared.store_share().into();
         store["instances"] = shared.instances.into();
         store["instances_assumed"] = shared.instances_are_assumed.into();
-        store["process_stalls"] = shared.stalls.into();
     }
     store
 }

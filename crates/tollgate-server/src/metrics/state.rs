@@ -1,7 +1,7 @@
 //! Everything that a door can say of itself, asked for when somebody looks.
 
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
@@ -40,14 +40,7 @@ impl State {
         })?;
         let since = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         let about = "When the program started, since 1970";
-        let gauge = MetricType::Gauge;
-        page.with_unit(
-            "start_time",
-            about,
-            Some(&Unit::Seconds),
-            gauge,
-            |mut metric| metric.encode_gauge(&since.as_secs_f64()),
-        )
+        page.gauge_of_seconds("start_time", about, since)
     }
 
     fn decisions(&self, page: &mut Page<'_>) -> fmt::Result {
@@ -215,8 +208,6 @@ impl State {
         let about = "1 while store_instances is assumed, not counted";
         let is_assumed = u64::from(shared.instances_are_assumed);
         page.gauge("store_instances_assumed", about, is_assumed)?;
-        let about = "Stalls of this process that made a deadline fire late";
-        page.counter("process_stalls", about, shared.stalls)?;
         let about = "How long calls to the store took";
         let seconds = Some(&Unit::Seconds);
         page.with_unit(
@@ -286,7 +277,7 @@ impl Collector for State {
 }
 
 /// Where metrics are written to.
-struct Page<'a>(DescriptorEncoder<'a>);
+pub(crate) struct Page<'a>(pub(crate) DescriptorEncoder<'a>);
 
 impl Page<'_> {
     fn with_unit(
@@ -310,7 +301,7 @@ impl Page<'_> {
         self.with_unit(name, about, None, of, write)
     }
 
-    fn counter(&mut self, name: &str, about: &str, count: u64) -> fmt::Result {
+    pub(crate) fn counter(&mut self, name: &str, about: &str, count: u64) -> fmt::Result {
         self.family(name, about, MetricType::Counter, |mut metric| {
             metric.encode_counter(&count, None::<&Exemplar<NoLabelSet, u64>>)
         })
@@ -319,6 +310,18 @@ impl Page<'_> {
     fn gauge(&mut self, name: &str, about: &str, value: u64) -> fmt::Result {
         self.family(name, about, MetricType::Gauge, |mut metric| {
             metric.encode_gauge(&value)
+        })
+    }
+
+    pub(crate) fn gauge_of_seconds(
+        &mut self,
+        name: &str,
+        about: &str,
+        value: Duration,
+    ) -> fmt::Result {
+        let (unit, gauge) = (Some(&Unit::Seconds), MetricType::Gauge);
+        self.with_unit(name, about, unit, gauge, |mut metric| {
+            metric.encode_gauge(&value.as_secs_f64())
         })
     }
 }

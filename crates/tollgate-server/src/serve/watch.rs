@@ -13,6 +13,7 @@ use crate::audit::TrailStats;
 use crate::database::WatchStats;
 use crate::door::Door;
 use crate::live::LiveStats;
+use crate::stalls::Stalls;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What is still so is not said more often.
@@ -29,7 +30,7 @@ pub(super) async fn run(door: Door, health: Arc<Health>) {
         let now = Instant::now();
         if let Some(shared) = door.limiter().shared_stats() {
             watch.store(&shared, now);
-            watch.share(&shared, now);
+            watch.share(&shared, &health.stalls, now);
         }
         if let Some(trail) = door.trail() {
             let fails = watch.audit(&trail.stats(), now);
@@ -58,6 +59,10 @@ struct Watch {
     was_open: Option<Instant>,
     stalls: u64,
     missed_deadlines: u64,
+    /// When this process was last seen to have stalled, and how many requests missed their deadline around stalls since the last report.
+    stalled: Option<Instant>,
+    missed_in_stalls: u64,
+    cost_of_stalls: Reminder,
     audit: Option<TrailStats>,
     audit_fails: bool,
     audit_lost: Reminder,
@@ -117,7 +122,7 @@ impl Watch {
     }
 
     /// Redis answers, but not in time for all: nothing else reports that many requests are decided without it.
-    fn share(&mut self, shared: &SharedStats, now: Instant) {
+    fn share(&mut self, shared: &SharedStats, stalls: &Stalls, now: Instant) {
         if shared.breaker_is_open {
             self.was_open = Some(now);
         }
@@ -133,16 +138,14 @@ impl Watch {
                     "Redis answers in time again: limits are shared between all instances again"
                 );
             }
-            (self.stalls, self.missed_deadlines) = (shared.stalls, shared.missed_deadlines);
+            self.cost_of_stalls(shared, stalls, now);
             return;
         }
         if !self.share.is_due(now) {
             return;
         }
         let percent = share * 100.0;
-        let stalls = shared.stalls - std::mem::replace(&mut self.stalls, shared.stalls);
-        let missed = shared.missed_deadlines
-            - std::mem::replace(&mut self.missed_deadlines, shared.missed_deadlines);
+        let (stalled, missed) = self.since_last_look(shared, stalls);
         if missed == 0 {
             tracing::warn!(
                 decided_by_redis = format!("{percent:.1} %"),
@@ -154,11 +157,42 @@ impl Watch {
         tracing::warn!(
             decided_by_redis = format!("{percent:.1} %"),
             missed_deadlines = missed,
-            process_stalls = stalls,
+            process_stalls = stalled,
+            longest_stall_ms = stalls.longest(now).as_millis(),
             "Redis missed the deadline for many requests, which were decided without it (on_store_failure): \
              if process_stalls is high, this process needs more CPU; otherwise Redis or the network is slow; \
              see docs/operating.md, Redis is slow"
         );
+    }
+
+    /// A few requests missed their deadline although Redis is well, because this process did not run.
+    fn cost_of_stalls(&mut self, shared: &SharedStats, stalls: &Stalls, now: Instant) {
+        let (stalled, missed) = self.since_last_look(shared, stalls);
+        if stalled > 0 {
+            self.stalled = Some(now);
+        }
+        // A request that waits in one look may miss its deadline in the next.
+        let is_recent = |stalled: Instant| now.duration_since(stalled) < 2 * LOOK_EVERY;
+        if self.stalled.is_some_and(is_recent) {
+            self.missed_in_stalls += missed;
+        }
+        if self.missed_in_stalls > 0 && self.cost_of_stalls.is_due(now) {
+            tracing::warn!(
+                decided_without_redis = std::mem::take(&mut self.missed_in_stalls),
+                longest_stall_ms = stalls.longest(now).as_millis(),
+                "this process stalled, and requests missed the deadline for Redis meanwhile: give it more CPU (raise or \
+                 remove its CPU limit, move it away from noisy neighbours); see docs/operating.md, Deadlines, CPU and cores"
+            );
+        }
+    }
+
+    /// How many stalls and missed deadlines there were since this was last asked.
+    fn since_last_look(&mut self, shared: &SharedStats, stalls: &Stalls) -> (u64, u64) {
+        let (stalled, missed) = (stalls.count(), shared.missed_deadlines);
+        (
+            stalled - std::mem::replace(&mut self.stalls, stalled),
+            missed - std::mem::replace(&mut self.missed_deadlines, missed),
+        )
     }
 
     /// Whether it cannot be written, or loses something.

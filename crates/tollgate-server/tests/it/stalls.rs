@@ -278,6 +278,75 @@ rules: [{{ id: client, per: [client], limit: \"1/h burst 100000\" }}]
     assert_eq!(serving.metric("tollgate_store_breaker_openings_total"), 0.0);
 }
 
+/// Stops the program for 60 ms, which is shorter than any deadline notices while nothing waits for one.
+fn stall_briefly(serving: &Serving) {
+    stop(serving);
+    std::thread::sleep(Duration::from_millis(60));
+    serving.signal("CONT");
+}
+
+fn brief_stalls_are_counted(store: &str) {
+    let serving = Serving::by(&format!(
+        "admin: {{ listen: 127.0.0.1:0 }}\nlog: {{ format: json }}\nrules: []\n{store}"
+    ));
+    let stalls = || serving.metric("tollgate_process_stalls_total");
+    let before = stalls();
+    for _ in 0..3 {
+        stall_briefly(&serving);
+    }
+    until("the stalls to be counted", stalls, |stalls| {
+        *stalls >= before + 3.0
+    });
+    let longest = serving.metric("tollgate_process_longest_stall_seconds");
+    // Each was noticed to within a tick of 20 ms.
+    assert!(longest >= 0.04, "{longest}");
+    let process = serving.get("admin", "/v1/status", &[]).json()["process"].clone();
+    assert!(process["stalls"].as_f64().unwrap() >= 3.0, "{process}");
+    assert!(
+        process["longest_stall_ms"].as_f64().unwrap() >= 40.0,
+        "{process}"
+    );
+}
+
+#[test]
+fn brief_stalls_are_counted_over_redis_and_in_memory() {
+    brief_stalls_are_counted("");
+    let redis = RedisServer::start();
+    brief_stalls_are_counted(&format!("store: {{ redis: {:?} }}", redis.url()));
+}
+
+#[test]
+fn decisions_that_missed_redis_in_a_stall_are_reported() {
+    // More than 99 in 100 by Redis: nothing else is wrong.
+    const BY_REDIS: usize = 200;
+    let redis = RedisServer::start();
+    let serving = Serving::by(&format!(
+        "
+admin: {{ listen: 127.0.0.1:0 }}
+service: {{ listen: 127.0.0.1:0 }}
+store: {{ redis: {:?}, deadline: 1s, breaker: {{ failures: 1000 }} }}
+log: {{ format: json }}
+rules: [{{ id: client, per: [client], limit: \"1/h burst 100000\" }}]
+",
+        redis.url()
+    ));
+    let service = serving.address("service");
+    let check = move || served::ask(service, "POST", "/v1/check", "", "{\"client\":\"a\"}");
+    for _ in 0..BY_REDIS {
+        assert_eq!(check().json()["source"], "store");
+    }
+    redis.pause();
+    let missed = std::thread::spawn(check);
+    // Again and again, so that one of the stalls is in the second of the missed deadline.
+    while !missed.is_finished() {
+        stall_briefly(&serving);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(missed.join().unwrap().json()["source"], "local");
+    serving.wait_for("this process stalled, and requests missed the deadline for Redis");
+    assert!(serving.log().contains("\"decided_without_redis\":1"));
+}
+
 /// The processes that a process has started.
 fn children(pid: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter();
