@@ -65,7 +65,7 @@ impl Setting {
 /// Runs the lists one after the other, and reports each.
 ///
 /// # Errors
-/// When a program cannot be started, or ends too early.
+/// When a program cannot be started, or ends too early, and when no list has one of the names in `only`.
 pub fn run(setting: &Setting, mut progress: impl FnMut(&ListResult)) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut record = |name: &'static str, attack: &mut dyn FnMut(&mut ListResult) -> Result<()>| {
@@ -96,5 +96,9 @@ pub fn run(setting: &Setting, mut progress: impl FnMut(&ListResult)) -> Result<O
     record("floods", &mut |result| {
         floods::run(setting, &mut upstreams, result)
     })?;
+    let ran = |name: &&String| outcome.lists.iter().any(|list| list.name == **name);
+    if let Some(unknown) = setting.only.iter().find(|name| !ran(name)) {
+        return Err(format!("no list is called {unknown:?}").into());
+    }
     Ok(outcome)
 }

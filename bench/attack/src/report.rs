@@ -18,15 +18,22 @@ impl Outcome {
         self.lists.iter().all(|list| list.failures.is_empty())
     }
 
-    /// The line to compare.
+    /// The verdict, and last the line to compare. That line has no place for cases that could not be judged, so the line before it says
+    /// that the run failed, and of what.
     #[must_use]
     pub fn summary(&self) -> String {
         let sum = |of: fn(&ListResult) -> usize| self.lists.iter().map(of).sum::<usize>();
+        let cases = sum(|list| list.cases);
+        let bypassed = sum(ListResult::bypassed);
+        let errors_to_envoy = sum(|list| list.errors_to_envoy);
+        let line =
+            format!("attack: cases={cases} bypassed={bypassed} errors_to_envoy={errors_to_envoy}");
+        if self.is_success() {
+            return line;
+        }
+        let not_judged = sum(ListResult::not_judged);
         format!(
-            "attack: cases={} bypassed={} errors_to_envoy={}",
-            sum(|list| list.cases),
-            sum(ListResult::bypassed),
-            sum(|list| list.errors_to_envoy)
+            "FAILED: bypassed: {bypassed}, errors to Envoy: {errors_to_envoy}, could not be judged: {not_judged}\n{line}"
         )
     }
 }
@@ -87,9 +94,18 @@ impl ListResult {
     /// Lines of the list whose protection did not hold, in any of their runs.
     #[must_use]
     pub fn bypassed(&self) -> usize {
-        let bypassed =
-            (self.failures.iter()).filter(|failure| failure.kind == FailureKind::Bypassed);
-        let mut cases: Vec<&str> = bypassed.map(|failure| failure.case.as_str()).collect();
+        self.cases_with(FailureKind::Bypassed)
+    }
+
+    /// Lines of the list that could not be judged, in any of their runs.
+    #[must_use]
+    pub fn not_judged(&self) -> usize {
+        self.cases_with(FailureKind::NotJudged)
+    }
+
+    fn cases_with(&self, kind: FailureKind) -> usize {
+        let of_kind = self.failures.iter().filter(|failure| failure.kind == kind);
+        let mut cases: Vec<&str> = of_kind.map(|failure| failure.case.as_str()).collect();
         cases.sort_unstable();
         cases.dedup();
         cases.len()
@@ -113,9 +129,7 @@ impl fmt::Display for ListResult {
         if self.errors_to_envoy > 0 {
             write!(f, ", {} errors to Envoy", self.errors_to_envoy)?;
         }
-        let not_judged =
-            (self.failures.iter()).filter(|failure| failure.kind == FailureKind::NotJudged);
-        match not_judged.count() {
+        match self.not_judged() {
             0 => {}
             count => write!(f, ", {count} could not be judged")?,
         }
@@ -152,4 +166,25 @@ pub(crate) fn shown(bytes: &[u8], max: usize) -> String {
         let _ = write!(text, "… ({omitted} more)");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FailureKind, ListResult, Outcome};
+
+    #[test]
+    fn a_case_that_cannot_be_judged_fails_the_run_plainly() {
+        let mut list = ListResult::new("hosts");
+        list.cases = 2;
+        list.fail("host #1", FailureKind::NotJudged, String::new());
+        // The same line over the other version of HTTP.
+        list.fail("host #1", FailureKind::NotJudged, String::new());
+        let outcome = Outcome { lists: vec![list] };
+        assert!(!outcome.is_success());
+        assert_eq!(
+            outcome.summary(),
+            "FAILED: bypassed: 0, errors to Envoy: 0, could not be judged: 1\n\
+             attack: cases=2 bypassed=0 errors_to_envoy=0"
+        );
+    }
 }

@@ -14,7 +14,7 @@ import threading
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
@@ -112,7 +112,11 @@ class Endpoint:
     async def __call__(self, scope, receive, send):
         request = Request(scope, receive)
         # Before the headers, as an application that reads them late does.
-        await request.body()
+        try:
+            await request.body()
+        except ClientDisconnect:
+            # An attack that was cut off is no request.
+            return
         route = re.sub(r"{(\w+)(:path)?}", lambda name: request.path_params[name[1]], self.pattern)
         os.write(log, (json.dumps(record(request, route)) + "\n").encode())
         await PlainTextResponse("ok\n")(scope, receive, send)
