@@ -9,6 +9,7 @@
 
 mod admin;
 mod answers;
+mod attack;
 mod audit;
 mod canary;
 mod chart;
