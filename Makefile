@@ -101,10 +101,10 @@ faults: needs ## every fault of Redis, one after the other: how long callers wai
 	  | grep -E '^test |decisions, p99.9|breaker was open|store was back|longer than|panicked' | sed -E 's/^test faults::([a-z_0-9:]+) \.\.\. ?/\1: /'
 
 # For each target; and which, if not all.
-FUZZ_SECONDS ?= 720
+FUZZ_SECONDS ?= 900
 FUZZ_TARGETS ?= path limit key forwarded config rls json
 
-fuzz: tools ## hostile input for every parser, on a nightly toolchain, two at a time (three quarters of an hour; FUZZ_SECONDS=60 for a look)
+fuzz: tools ## hostile input for every parser, on a nightly toolchain, two at a time (15 minutes each, so about an hour; FUZZ_SECONDS=60 for a look)
 	@tools/fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 openapi: tools ## the service's OpenAPI document: linted, validated, compared with the service, and a client made of it (about three minutes)
