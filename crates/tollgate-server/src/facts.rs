@@ -5,10 +5,7 @@ use std::net::IpAddr;
 
 use http::HeaderMap;
 use tollgate::{Dimension, ForwardedPath, HostError, Name, Path, PathError, Request, parse_host};
-use tollgate_tower::policy::Policy;
-
-/// How many lines of a header are looked at beside the last and all of them joined: as many as the engine compares.
-const FIRST_LINES: usize = 6;
+use tollgate_tower::policy::{Policy, Refusal};
 
 /// Longest value of an attribute that is looked at, in bytes, as of a header at the gateway.
 const MAX_VALUE_BYTES: usize = 1_024;
@@ -46,29 +43,33 @@ impl<'a> Facts<'a> {
 
     /// An attribute, if some rule looks at it: names are never made of what somebody sends. Says whether one does.
     ///
-    /// A header may hold the lines of several, which Envoy joins with commas. Conditions look at each of them, as at the gateway; of
-    /// very many at the first and the last, which are those that servers take.
+    /// A header may be a list. Conditions look at each of its members, as at the gateway, and rules count by the whole.
     pub(crate) fn add_attribute(
         &mut self,
         policy: &Policy,
         name: &str,
         value: impl Into<Cow<'a, str>>,
-    ) -> bool {
+    ) -> Result<bool, Refusal> {
         let mut known = policy.rules().attribute_names().iter();
         let Some(known) = known.find(|known| known.as_str() == name) else {
-            return false;
+            return Ok(false);
         };
         let value = value.into();
-        let mut lines = Vec::new();
+        let mut members = Vec::new();
         if name.starts_with("header:") && value.contains(',') {
-            let mut all = value.split(',').map(str::trim);
-            let last = all.next_back();
-            let some = all.take(FIRST_LINES).chain(last);
-            lines.extend(some.map(|line| (*known, cut(line.to_owned().into()))));
+            members = policy.header_values(*known, &value)?;
         }
+        // An Envoy may be told to say a key several times.
+        let said = self.attributes.iter().filter(|(said, _)| said == known);
+        if said.count() + 1 + members.len() > Request::MAX_ATTRIBUTE_VALUES {
+            return Err(Refusal::HeaderList(name.into()));
+        }
+        let members: Vec<_> = (members.into_iter())
+            .map(|member| (*known, Cow::Owned(member.to_owned())))
+            .collect();
         self.attributes.push((*known, cut(value)));
-        self.attributes.extend(lines);
-        true
+        self.attributes.extend(members);
+        Ok(true)
     }
 
     /// Adds what the policy knows: the client's name as the gateway has it, an address in the form in which it is counted, and the plan

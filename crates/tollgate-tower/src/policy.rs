@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, Method, Uri};
-use tollgate::{ForwardedPath, RuleSet};
+use tollgate::{ForwardedPath, Name, RuleSet};
 
 use crate::answer::Answers;
 use crate::identity::{Clients, Identity};
@@ -145,6 +145,19 @@ impl Policy {
             .filter_map(|attribute| attribute.as_str().strip_prefix(target::HEADER));
         self.identity.header_names().any(|known| known == name)
             || by_rules.any(|known| name == known)
+    }
+
+    /// The values that conditions name, in the value of a header that somebody who is believed tells: the whole of it, and the members
+    /// of a list. `attribute` is what rules call the header, such as `header:x-region`.
+    ///
+    /// # Errors
+    /// When it has more of them than are compared: such a request is to be refused.
+    pub fn header_values<'v>(
+        &self,
+        attribute: Name,
+        value: &'v str,
+    ) -> Result<Vec<&'v str>, Refusal> {
+        target::named_values(&self.rules, attribute, std::iter::once(value.as_bytes()))
     }
 
     /// Sees a request that came from `peer`, the other end of the connection.

@@ -9,9 +9,6 @@ use crate::host::parse_host;
 use crate::name::Name;
 use crate::path::Path;
 
-/// How many values of one attribute are looked at. They bound how many rules a request can meet.
-pub(crate) const MAX_ATTRIBUTE_VALUES: usize = 8;
-
 /// Who asks for what: the view of a request that rules are matched against.
 ///
 /// Everything is optional; what a rule counts by and a request does not say is shared by all such requests.
@@ -139,8 +136,12 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// How many values of one attribute are looked at. They bound how many rules a request can meet.
+    pub const MAX_ATTRIBUTE_VALUES: usize = 8;
+
     /// Any other thing a rule may count by. An attribute may have several values, such as a header that was sent twice: a
-    /// [condition](crate::Match::attribute) is met if one of the first eight meets it, and rules count by the first.
+    /// [condition](crate::Match::attribute) is met if one of the first [eight](Self::MAX_ATTRIBUTE_VALUES) meets it, and rules count by
+    /// the first. Whether rules name a value says [`RuleSet::names_value`](crate::RuleSet::names_value).
     #[inline]
     #[must_use]
     pub fn attribute(mut self, name: Name, value: &'a str) -> Self {
@@ -220,7 +221,7 @@ impl<'a> Request<'a> {
         known
             .filter(move |(known, _)| *known == name)
             .map(|(_, value)| *value)
-            .take(MAX_ATTRIBUTE_VALUES)
+            .take(Self::MAX_ATTRIBUTE_VALUES)
     }
 
     pub(crate) fn plan_name(&self) -> Option<&'a str> {

@@ -87,7 +87,8 @@ pub(super) fn facts<'a>(args: &'a WhoArgs, policy: &'a Policy) -> Result<Facts<'
                 "--attribute says \"{name}\" twice; ask for one after the other"
             )));
         }
-        if !facts.add_attribute(policy, name, value) {
+        let refused = |error| Failure::BadInput(format!("--attribute is refused: {error}"));
+        if !facts.add_attribute(policy, name, value).map_err(refused)? {
             return Err(Failure::BadInput(unknown_attribute(name, policy)));
         }
     }

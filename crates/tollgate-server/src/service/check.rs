@@ -236,8 +236,10 @@ pub(super) fn told<'a>(
             );
             return Err(fields.wrong("attributes", what));
         };
-        if !facts.add_attribute(policy, name, value) {
-            unknown(name)?;
+        match facts.add_attribute(policy, name, value) {
+            Ok(true) => {}
+            Ok(false) => unknown(name)?,
+            Err(refusal) => return Ok(Err(refusal)),
         }
     }
     if let Some(path) = fields.text("path", LONGEST_PATH)?

@@ -116,6 +116,7 @@ fn read<'a>(fields: &Fields<'a>, policy: &'a Policy) -> Result<Facts<'a>, Proble
     let refused = |refusal: Refusal| {
         let field = match refusal {
             Refusal::Host(_) => "host",
+            Refusal::HeaderList(_) => "attributes",
             _ => "path",
         };
         (fields.wrong(field, format!("this is refused: {refusal}"))).not_found()

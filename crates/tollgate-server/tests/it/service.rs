@@ -200,17 +200,44 @@ rules:
         let said = json!({ "attributes": { "header:x-region": value } });
         served.check(&said)["status"].clone()
     };
+    let described = |value: &str| {
+        let said = json!({ "method": "GET", "path": "/", "headers": { "X-Region": value }, "ip": "203.0.113.7" });
+        served.check(&json!({ "request": said }))["status"].clone()
+    };
+    let asked = |kind: &str, names: &str, value: &str| {
+        let headers = format!(
+            "{names}X-Forwarded-For: 203.0.113.7\r\nX-Region: {value}\r\nConnection: close\r\n"
+        );
+        ask(served.address, "GET", kind, &headers, "").status
+    };
+    let forwarded = |value: &str| {
+        let names = "X-Forwarded-Method: GET\r\nX-Forwarded-Uri: /\r\n";
+        asked("/v1/forward-auth", names, value)
+    };
+    let original = |value: &str| {
+        let names = "X-Original-Method: GET\r\nX-Original-URI: /\r\n";
+        asked("/v1/auth-request", names, value)
+    };
     assert_eq!(region("eu"), 200);
-    for lines in [
+    for list in [
         "eu",
         "eu,us",
         "us, eu",
         "1,2,3,4,5,6,7,8,9,eu",
         "eu,1,2,3,4,5,6,7,8,9",
+        "1,2,3,4,5,6,7,8,eu,9",
     ] {
-        assert_eq!(region(lines), 429, "{lines}");
+        assert_eq!(region(list), 429, "{list}");
+        assert_eq!(described(list), 429, "{list}");
+        assert_eq!(forwarded(list), 429, "{list}");
+        assert_eq!(original(list), 403, "{list}");
     }
-    assert_eq!(region("us,asia"), 200);
+    for list in ["us,asia", "us;eu", "e u"] {
+        assert_eq!(region(list), 200, "{list}");
+        assert_eq!(described(list), 200, "{list}");
+        assert_eq!(forwarded(list), 200, "{list}");
+        assert_eq!(original(list), 200, "{list}");
+    }
 }
 
 #[test]

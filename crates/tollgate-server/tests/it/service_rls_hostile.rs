@@ -132,17 +132,38 @@ rules:
     }
     let region = |value: String| is_denied("header:x-region", value);
     assert!(!region("eu".to_owned()));
-    // As Envoy joins the lines of a header.
+    // A list, or lines that somebody has joined.
     let junk = "x".repeat(2_000);
     for value in [
         "us,eu",
         "eu, us",
+        "1,2,3,4,5,6,7,8,eu,9",
         &format!("{junk},eu"),
         &format!("eu,{junk}"),
     ] {
         assert!(region(value.to_owned()), "{value}");
     }
     assert!(!region(junk));
+}
+
+#[test]
+fn a_header_with_too_many_named_values_is_denied() {
+    let regions: Vec<String> = (0..8).map(|nth| format!("r{nth}")).collect();
+    let rule = |region: &String| {
+        format!(
+            "  - {{ id: {region}, match: {{ headers: {{ X-Region: {region} }} }}, per: [], limit: \"9/h burst 9\" }}\n"
+        )
+    };
+    let rules: String = regions.iter().map(rule).collect();
+    let served = Served::start(&format!("\nservice: {{}}\nrules:\n{rules}"));
+    let call = |value: String| asked([descriptor(&[("header:x-region", value)])]);
+    assert!(passes(&answer(&served, call(regions[..7].join(",")))));
+    let response = answer(&served, call(regions.join(",")));
+    assert_eq!(codes(&response), [Code::OverLimit]);
+    assert_eq!(count_of(&served, "invalid"), 1);
+    let told = served
+        .check(&serde_json::json!({ "attributes": { "header:x-region": regions.join(",") } }));
+    assert_eq!(told["reason"], "header_refused");
 }
 
 #[test]

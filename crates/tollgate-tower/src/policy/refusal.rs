@@ -20,8 +20,10 @@ pub enum Refusal {
     Host(HostError),
     /// It has several `Host` headers that differ.
     SeveralHosts,
-    /// A header that rules count by has several lines with different values, or one that conditions look at has more than seven.
+    /// A header that rules count by has several lines with different values.
     Header(Box<str>),
+    /// A header has more of the values that rules name than are compared.
+    HeaderList(Box<str>),
 }
 
 impl Refusal {
@@ -32,7 +34,7 @@ impl Refusal {
             Self::Path(_) => "path_refused",
             Self::Identity(_) => "identity_refused",
             Self::Host(_) | Self::SeveralHosts => "host_refused",
-            Self::Header(_) => "header_refused",
+            Self::Header(_) | Self::HeaderList(_) => "header_refused",
         }
     }
 
@@ -54,6 +56,7 @@ impl fmt::Display for Refusal {
             Self::Host(error) => error.fmt(f),
             Self::SeveralHosts => f.write_str("several Host headers have different values"),
             Self::Header(name) => write!(f, "several {name} headers have different values"),
+            Self::HeaderList(name) => write!(f, "the {name} header has too many values"),
         }
     }
 }
@@ -64,7 +67,7 @@ impl std::error::Error for Refusal {
             Self::Path(error) => Some(error),
             Self::Identity(error) => Some(error),
             Self::Host(error) => Some(error),
-            Self::SeveralHosts | Self::Header(_) => None,
+            Self::SeveralHosts | Self::Header(_) | Self::HeaderList(_) => None,
         }
     }
 }

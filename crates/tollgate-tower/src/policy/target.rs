@@ -1,6 +1,7 @@
 //! What a request asks for, as rules see it, whoever asks.
 
 use std::borrow::Cow;
+use std::iter;
 
 use http::header::{COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Method};
@@ -14,8 +15,8 @@ pub(super) const HEADER: &str = "header:";
 /// So many bytes of a header's value are looked at; longer ones that begin alike are one.
 const LONGEST_VALUE: usize = 1_024;
 
-/// The most different lines of a header that conditions look at: with all of them joined, as many values as the engine compares.
-const MAX_LINES: usize = 7;
+/// Most values of a header that conditions name: with the header as a whole, as many as the engine compares.
+const MAX_NAMED_VALUES: usize = Request::MAX_ATTRIBUTE_VALUES - 1;
 
 /// Method, host, path, and the headers that rules look at.
 #[derive(Clone, Debug)]
@@ -81,6 +82,8 @@ fn host<'a>(head: &Head<'a>) -> Result<Option<Cow<'a, str>>, Refusal> {
 /// Adds what a header says. Of several lines, servers take the first, the last, or all of them joined: so conditions look at each of
 /// these, and what rules count by may not be said in two ways. A header that is there is there, whatever it says: what is no text is
 /// made text, and what is long is cut and marked, so that it is none of the values that rules name.
+///
+/// The header as a whole comes first, which is what rules count by.
 fn add_header<'a>(
     attributes: &mut Vec<(Name, Cow<'a, str>)>,
     rules: &RuleSet,
@@ -90,36 +93,53 @@ fn add_header<'a>(
     let Some(header) = name.as_str().strip_prefix(HEADER) else {
         return Ok(());
     };
-    let mut lines = headers.get_all(header).iter();
-    let Some(first) = lines.next() else {
+    let lines = || headers.get_all(header).iter();
+    let Some(first) = lines().next() else {
         return Ok(());
     };
-    if lines.all(|line| line == first) {
+    if lines().all(|line| line == first) {
         attributes.push((name, text_of(first)));
+        if !first.as_bytes().contains(&b',') {
+            return Ok(());
+        }
+    } else if header == COOKIE.as_str() {
+        // HTTP/2 may send each cookie in a line of its own, and they mean one line.
+        attributes.push((name, joined(lines(), "; ").into()));
         return Ok(());
-    }
-    let all = || headers.get_all(header).iter();
-    // HTTP/2 may send each cookie in a line of its own, and they mean one line.
-    if header == COOKIE.as_str() {
-        attributes.push((name, joined(all(), "; ").into()));
-        return Ok(());
-    }
-    if rules.counted_attributes().contains(&name) {
+    } else if rules.counted_attributes().contains(&name) {
         return Err(Refusal::Header(header.into()));
+    } else {
+        attributes.push((name, joined(lines(), ", ").into()));
     }
-    let mut different: Vec<&HeaderValue> = Vec::new();
-    for line in all() {
-        if different.contains(&line) {
+    let named = named_values(rules, name, lines().map(HeaderValue::as_bytes))?;
+    attributes.extend(named.into_iter().map(|value| (name, value.into())));
+    Ok(())
+}
+
+/// The values of a header that conditions name, among its lines and the members of lines that are lists. Servers and proxies may join
+/// lines with commas, and split lists at them, so `eu, us` means the same in one line and in two.
+pub(super) fn named_values<'v>(
+    rules: &RuleSet,
+    name: Name,
+    lines: impl Iterator<Item = &'v [u8]>,
+) -> Result<Vec<&'v str>, Refusal> {
+    let mut named = Vec::new();
+    let values = lines.flat_map(|line| iter::once(line).chain(line.split(|byte| *byte == b',')));
+    for value in values {
+        // Rules name only what is text.
+        let Ok(value) = std::str::from_utf8(value.trim_ascii()) else {
+            continue;
+        };
+        if !rules.names_value(name, value) || named.contains(&value) {
             continue;
         }
-        if different.len() == MAX_LINES {
-            return Err(Refusal::Header(header.into()));
+        if named.len() == MAX_NAMED_VALUES {
+            let header = name.as_str().trim_start_matches(HEADER);
+            return Err(Refusal::HeaderList(header.into()));
         }
-        different.push(line);
+        named.push(value);
     }
-    attributes.push((name, joined(all(), ", ").into()));
-    attributes.extend(different.into_iter().map(|line| (name, text_of(line))));
-    Ok(())
+    Ok(named)
 }
 
 fn joined<'a>(lines: impl Iterator<Item = &'a HeaderValue>, separator: &str) -> String {

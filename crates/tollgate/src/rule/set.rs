@@ -5,7 +5,7 @@ mod family;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
@@ -61,6 +61,8 @@ pub struct RuleSet {
     /// Whether every request meets every family, as far as their conditions go.
     is_unconditional: bool,
     attribute_names: Vec<Name>,
+    /// The values of attributes that conditions name.
+    attribute_values: HashMap<Name, HashSet<Box<str>>>,
     counted_attributes: Vec<Name>,
     generation: u64,
 }
@@ -317,6 +319,13 @@ impl RuleSet {
         &self.attribute_names
     }
 
+    /// Whether a condition of a rule or a cost names this value of this attribute. No other value makes a difference to conditions.
+    #[must_use]
+    pub fn names_value(&self, attribute: Name, value: &str) -> bool {
+        let values = self.attribute_values.get(&attribute);
+        values.is_some_and(|values| values.contains(value))
+    }
+
     /// Those of them that rules count by: a request should say each of these once.
     #[must_use]
     pub fn counted_attributes(&self) -> &[Name] {
@@ -446,10 +455,16 @@ impl RuleSet {
         let mut names: Vec<Name> = looked_at.chain(counted.iter().copied()).collect();
         names.sort_unstable();
         names.dedup();
+        let mut values: HashMap<Name, HashSet<Box<str>>> = HashMap::new();
+        for attribute in all.iter().flat_map(|when| when.attributes()) {
+            let named = values.entry(attribute.name).or_default();
+            named.extend(attribute.values.iter().cloned());
+        }
         self.is_unconditional = self.routes.is_empty()
             && all.iter().all(|when| when.is_everything())
             && self.costs.is_empty();
         self.attribute_names = names;
+        self.attribute_values = values;
         self.counted_attributes = counted;
         self.index = index;
     }

@@ -335,6 +335,8 @@ fn one_of_several_values_of_an_attribute_is_enough() {
         });
         assert_eq!(ids(&rules, &said).join(" "), expected, "{values:?}");
     }
+    assert!(rules.names_value(region, "eu") && rules.names_value(region, "us"));
+    assert!(!rules.names_value(region, "x") && !rules.names_value(region, "*"));
     let counted = rule("by-region", Match::new()).per([Dimension::Attribute(region)]);
     let rules = RuleSet::new([counted]).unwrap();
     assert_eq!(rules.counted_attributes(), [region]);

@@ -117,7 +117,8 @@ fn add<'a>(
         other => {
             if let Ok(name) = std::str::from_utf8(other) {
                 // What is no text becomes text, as for a header at the gateway.
-                facts.add_attribute(policy, name, String::from_utf8_lossy(value));
+                let value = String::from_utf8_lossy(value);
+                (facts.add_attribute(policy, name, value)).map_err(Refusal::Header)?;
             }
         }
     }

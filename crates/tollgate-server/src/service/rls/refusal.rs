@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use parking_lot::Mutex;
 use tollgate::{HostError, PathError};
+use tollgate_tower::policy;
 
 use super::MAX_DESCRIPTORS;
 use super::call::{MAX_MESSAGE_BYTES, Unreadable};
@@ -27,6 +28,8 @@ pub(super) enum Refusal {
     Host(HostError),
     /// Servers can read the path in more than one way.
     Path(PathError),
+    /// A header can be read in more ways than are compared.
+    Header(policy::Refusal),
     /// The descriptor brings a limit of 0.
     Blocked,
     /// There is no message that can be read.
@@ -55,6 +58,7 @@ impl Refusal {
             Self::Address(key) => return format!("the {key} is not an address").into(),
             Self::Host(error) => return error.to_string().into(),
             Self::Path(error) => return error.to_string().into(),
+            Self::Header(refusal) => return refusal.detail().into(),
             Self::Method => "the method is not a method",
             Self::Blocked => "the limit for this request is 0",
             Self::Unreadable(Unreadable::TooLarge) => "the call is too large",
@@ -80,6 +84,7 @@ impl Refusal {
             | Self::Method
             | Self::Host(_)
             | Self::Path(_)
+            | Self::Header(_)
             | Self::Blocked => return None,
             Self::Unreadable(Unreadable::TooLarge) => {
                 let megabytes = MAX_MESSAGE_BYTES >> 20;
@@ -132,6 +137,7 @@ impl Refusal {
             | Self::Method
             | Self::Host(_)
             | Self::Path(_)
+            | Self::Header(_)
             | Self::Blocked => 0,
             Self::Unreadable(Unreadable::TooLarge) => 1,
             Self::Unreadable(Unreadable::Compressed) => 2,

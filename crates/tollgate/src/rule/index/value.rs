@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{Finder, Table};
 use crate::name::Name;
-use crate::request::{MAX_ATTRIBUTE_VALUES, Request};
+use crate::request::Request;
 use crate::rule::matching::Match;
 
 #[derive(Clone, Debug, Default)]
@@ -84,7 +84,7 @@ impl Values {
 fn by_several(table: &Table<Vec<u32>>) -> usize {
     let mut counts: Vec<usize> = table.values().map(Vec::len).collect();
     counts.sort_unstable_by(|a, b| b.cmp(a));
-    let by_values = counts.iter().take(MAX_ATTRIBUTE_VALUES).sum();
+    let by_values = counts.iter().take(Request::MAX_ATTRIBUTE_VALUES).sum();
     // The same may be found by several.
     let mut all: Vec<u32> = table.values().flatten().copied().collect();
     all.sort_unstable();
