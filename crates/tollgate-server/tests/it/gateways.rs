@@ -336,6 +336,47 @@ fn envoy_limits_requests_whose_headers_are_not_utf8() {
     assert!(gateway.upstream.hits() <= hits + 3);
 }
 
+/// An action of Envoy reads the first line of a header, and an API may read the last, or one whose name has underscores.
+#[test]
+fn no_second_tenant_header_evades_its_limit_behind_envoy() {
+    let served = Served::start(&format!(
+        "service: {{}}\nrules:\n  - {{ id: address, per: [ip], limit: \"1/h burst 1000\" }}\n{TENANTS}"
+    ));
+    let gateway = Gateway::start("envoy.yaml", &served, envoy);
+    until("envoy does not ask", || {
+        !gateway.get("/", "").header("x-ratelimit-limit").is_empty()
+    });
+    let forms = [
+        "X-Tenant: junkN\r\nX-Tenant: TENANT\r\n",
+        "X-Tenant: TENANT\r\nX-Tenant: junkN\r\n",
+        "X-Tenant: junkN\r\nAccept: a\r\nx-tenant: TENANT\r\n",
+        "X-Tenant:\r\nX-Tenant: TENANT\r\n",
+        "X-Tenant: TENANT\r\nX-Tenant:\r\n",
+        "X-Tenant: junkN\r\nX-Tenant: TENANT\r\nX-Tenant: junkN\r\n",
+        "X_Tenant: TENANT\r\n",
+        "X_Tenant: TENANT\r\nX-Tenant: junkN\r\n",
+    ];
+    for (nth, form) in forms.iter().enumerate() {
+        let tenant = format!("tenant-{nth}");
+        for attempt in 0..8 {
+            let form = form.replace("TENANT", &tenant);
+            gateway.get("/", &form.replace('N', &format!("{nth}-{attempt}")));
+        }
+        let heads = gateway.upstream.heads();
+        let named = heads.iter().filter(|head| head.contains(&tenant));
+        let count = named.count();
+        assert!(count <= 3, "{count} of {form:?}");
+    }
+    for head in gateway.upstream.heads() {
+        let head = head.to_ascii_lowercase().replace('_', "-");
+        assert!(head.matches("\r\nx-tenant:").count() <= 1, "{head:?}");
+    }
+    assert_eq!(
+        gateway.statuses("/", "X-Tenant: last\r\n", 4),
+        [200, 200, 200, 429]
+    );
+}
+
 #[test]
 fn envoy_goes_on_while_redis_is_away_and_by_redis_when_it_is_back() {
     let (served, mut redis) = served_over_redis();

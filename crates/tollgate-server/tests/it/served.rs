@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -160,10 +160,10 @@ pub(crate) fn ask_bytes(address: SocketAddr, request: &[u8]) -> Reply {
     }
 }
 
-/// A small API that counts what reaches it.
+/// A small API that keeps the heads of the requests that reach it.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
-    hits: Arc<AtomicUsize>,
+    heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl Upstream {
@@ -171,23 +171,28 @@ impl Upstream {
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let hits = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&hits);
+        let heads = Arc::new(Mutex::default());
+        let kept = Arc::clone(&heads);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let counted = Arc::clone(&counted);
-                std::thread::spawn(move || answer(stream, &counted));
+                let kept = Arc::clone(&kept);
+                std::thread::spawn(move || answer(stream, &kept));
             }
         });
-        Self { address, hits }
+        Self { address, heads }
     }
 
     pub(crate) fn hits(&self) -> usize {
-        self.hits.load(Ordering::SeqCst)
+        self.heads.lock().len()
+    }
+
+    /// The heads of all requests, with their line ends.
+    pub(crate) fn heads(&self) -> Vec<String> {
+        self.heads.lock().clone()
     }
 }
 
-fn answer(mut stream: TcpStream, hits: &AtomicUsize) {
+fn answer(mut stream: TcpStream, heads: &Mutex<Vec<String>>) {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -197,7 +202,8 @@ fn answer(mut stream: TcpStream, hits: &AtomicUsize) {
             _ => return,
         }
     }
-    hits.fetch_add(1, Ordering::SeqCst);
+    let head = String::from_utf8_lossy(&head).into_owned();
+    heads.lock().push(head);
     let _ = stream
         .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nreached");
 }
