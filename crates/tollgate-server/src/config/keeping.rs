@@ -99,7 +99,7 @@ fn url(place: &Place<'_>, problems: &mut Problems) -> Option<Url> {
         }
         _ => false,
     };
-    if is_there && !Encryption::of(url.expose()).has_known_mode() {
+    if is_there && !Encryption::of_url(url.expose()).has_known_mode() {
         place
             .error(problems, "there is no such sslmode")
             .help(format!("use {}", listed(&SSL_MODES, "or")));

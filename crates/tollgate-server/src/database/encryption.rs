@@ -23,14 +23,18 @@ pub(crate) const SSL_MODES: [&str; 6] = [
     "verify-full",
 ];
 
-/// What the URL of a PostgreSQL says about encryption.
+/// What is said about the encryption of a connection to PostgreSQL, by its URL and, where that says nothing, by the environment
+/// (`PGSSLMODE`, `PGSSLROOTCERT`, `PGHOST`), as for every client of PostgreSQL.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Encryption {
-    /// Empty: a socket file of this machine, or what `PGHOST` says.
+    /// Empty: a socket file of this machine.
     host: String,
     mode: Option<String>,
     root_cert: Option<RootCert>,
 }
+
+/// What a variable of the environment holds.
+type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RootCert {
@@ -75,7 +79,26 @@ impl fmt::Display for Weakness {
 }
 
 impl Encryption {
+    /// What the URL and the environment of this process say.
     pub(crate) fn of(url: &str) -> Self {
+        Self::in_environment(url, &|name| std::env::var(name).ok())
+    }
+
+    fn in_environment(url: &str, environment: Environment<'_>) -> Self {
+        let variable = |name: &str| environment(name).filter(|value| !value.is_empty());
+        let mut said = Self::of_url(url);
+        if said.host.is_empty() {
+            let host = variable("PGHOSTADDR").or_else(|| variable("PGHOST"));
+            said.host = host.unwrap_or_default();
+        }
+        said.mode = said.mode.or_else(|| variable("PGSSLMODE"));
+        let root_cert_of_environment = || Some(root_cert(&variable("PGSSLROOTCERT")?));
+        said.root_cert = said.root_cert.or_else(root_cert_of_environment);
+        said
+    }
+
+    /// What the URL alone says.
+    pub(crate) fn of_url(url: &str) -> Self {
         let (_, rest) = url.split_once("://").unwrap_or_default();
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
@@ -102,6 +125,11 @@ impl Encryption {
         said
     }
 
+    /// Whether an `sslmode` is said.
+    pub(crate) fn has_mode(&self) -> bool {
+        self.mode.is_some()
+    }
+
     /// Whether `sslmode` is one that exists.
     pub(crate) fn has_known_mode(&self) -> bool {
         let is_known = |mode: &String| {
@@ -112,13 +140,48 @@ impl Encryption {
         self.mode.as_ref().is_none_or(is_known)
     }
 
+    /// The driver's mode.
+    ///
+    /// # Errors
+    /// When the environment names a mode that does not exist: the driver would take it for `prefer`.
+    fn driver_mode(&self) -> Result<PgSslMode, String> {
+        let mode = match &self.mode {
+            Some(mode) if !self.has_known_mode() => {
+                let mode = crate::audit::escaped(mode, 100);
+                let known = SSL_MODES.join(", ");
+                return Err(format!("PGSSLMODE={mode} is unknown; use {known}"));
+            }
+            Some(mode) => mode.to_ascii_lowercase(),
+            None if is_this_machine(&self.host) => "prefer".to_owned(),
+            None => "verify-full".to_owned(),
+        };
+        Ok(match (mode.as_str(), self.root_cert) {
+            ("disable" | "allow", _) => PgSslMode::Disable,
+            ("prefer", _) => PgSslMode::Prefer,
+            ("require", None) => PgSslMode::Require,
+            // As libpq does: whoever names an authority wants it to count.
+            ("require" | "verify-ca", Some(RootCert::File)) | ("verify-ca", None) => {
+                PgSslMode::VerifyCa
+            }
+            _ => PgSslMode::VerifyFull,
+        })
+    }
+
     /// What is weak about it, if the database is on another machine.
-    pub(crate) fn weakness(&self) -> Option<Weakness> {
-        let mode = self.mode.as_deref()?.to_ascii_lowercase();
-        match is_this_machine(&self.host) {
-            true => None,
-            false => weakness(&mode, self.root_cert),
+    ///
+    /// # Errors
+    /// When the environment names a mode that does not exist.
+    pub(crate) fn weakness(&self) -> Result<Option<Weakness>, String> {
+        if is_this_machine(&self.host) {
+            return Ok(None);
         }
+        Ok(match self.driver_mode()? {
+            PgSslMode::Disable | PgSslMode::Allow => Some(Weakness::Clear),
+            PgSslMode::Prefer => Some(Weakness::Optional),
+            PgSslMode::Require => Some(Weakness::AnyCertificate),
+            PgSslMode::VerifyCa => Some(Weakness::AnyName),
+            PgSslMode::VerifyFull => None,
+        })
     }
 }
 
@@ -126,16 +189,6 @@ fn root_cert(value: &str) -> RootCert {
     match value {
         "system" => RootCert::System,
         _ => RootCert::File,
-    }
-}
-
-fn weakness(mode: &str, root_cert: Option<RootCert>) -> Option<Weakness> {
-    match mode {
-        "disable" | "allow" => Some(Weakness::Clear),
-        "prefer" => Some(Weakness::Optional),
-        "require" if root_cert.is_none() => Some(Weakness::AnyCertificate),
-        "require" | "verify-ca" => Some(Weakness::AnyName),
-        _ => None,
     }
 }
 
@@ -150,60 +203,32 @@ fn is_this_machine(host: &str) -> bool {
     }
 }
 
-/// Options of the driver for this URL, encrypted as it says, or as is safe if it says nothing. What the environment says
-/// (`PGSSLMODE`, `PGSSLROOTCERT`, `PGHOST`) counts as well, as in every client of PostgreSQL.
+/// Options of the driver for this URL, encrypted as it and the environment say, or as is safe if they say nothing.
 pub(super) fn encrypted(options: PgConnectOptions, url: &str) -> Result<PgConnectOptions, String> {
-    let said = Encryption::of(url);
+    encrypted_by(options, Encryption::of(url))
+}
+
+fn encrypted_by(
+    options: PgConnectOptions,
+    mut said: Encryption,
+) -> Result<PgConnectOptions, String> {
     let host = options.get_host().trim_matches(['[', ']']).to_owned();
     if options.get_socket().is_some() || host.starts_with('/') {
         // Nobody listens in on a socket file, and servers offer no TLS there.
         return Ok(options.ssl_mode(PgSslMode::Disable));
     }
-    let of_environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let mode = match said.mode {
-        Some(mode) => Some(mode),
-        None => of_environment("PGSSLMODE")
-            .map(|mode| {
-                match SSL_MODES
-                    .iter()
-                    .any(|known| mode.eq_ignore_ascii_case(known))
-                {
-                    true => Ok(mode),
-                    // The driver would take it for `prefer`.
-                    false => Err(format!(
-                        "PGSSLMODE={mode} is unknown; use {}",
-                        SSL_MODES.join(", ")
-                    )),
-                }
-            })
-            .transpose()?,
-    };
-    // The name in a certificate has no brackets.
-    let options = options.host(&host);
-    let root_cert = said
-        .root_cert
-        .or_else(|| of_environment("PGSSLROOTCERT").map(|value| root_cert(&value)));
-    let mode = match mode {
-        Some(mode) => mode.to_ascii_lowercase(),
-        None if is_this_machine(&host) => "prefer".to_owned(),
-        None => "verify-full".to_owned(),
-    };
-    let mode = match (mode.as_str(), root_cert) {
-        ("disable" | "allow", _) => PgSslMode::Disable,
-        ("prefer", _) => PgSslMode::Prefer,
-        ("require", None) => PgSslMode::Require,
-        // As libpq does: whoever names an authority wants it to count.
-        ("require" | "verify-ca", Some(RootCert::File)) | ("verify-ca", None) => {
-            PgSslMode::VerifyCa
-        }
-        _ => PgSslMode::VerifyFull,
-    };
+    // Where the driver connects to is what counts.
+    said.host.clone_from(&host);
+    let mode = said.driver_mode()?;
     let is_verified = matches!(mode, PgSslMode::VerifyCa | PgSslMode::VerifyFull);
-    let options = options.ssl_mode(mode);
-    Ok(match is_verified && root_cert != Some(RootCert::File) {
-        true => options.ssl_root_cert_from_pem(system_roots()),
-        false => options,
-    })
+    // The name in a certificate has no brackets.
+    let options = options.host(&host).ssl_mode(mode);
+    Ok(
+        match is_verified && said.root_cert != Some(RootCert::File) {
+            true => options.ssl_root_cert_from_pem(system_roots()),
+            false => options,
+        },
+    )
 }
 
 /// The authorities that this machine trusts, in PEM; the driver knows only a list of its own. One that cannot be used is left
@@ -352,9 +377,63 @@ mod tests {
                 Some(Weakness::AnyName),
             ),
         ] {
-            assert_eq!(Encryption::of(url).weakness(), expected, "{url}");
+            assert_eq!(Encryption::of(url).weakness(), Ok(expected), "{url}");
         }
         assert!(!Encryption::of("postgres://db/x?sslmode=verify_full").has_known_mode());
+    }
+
+    #[test]
+    fn the_environment_counts_where_the_url_says_nothing() {
+        fn said(url: &str, variables: &[(&str, &str)]) -> Encryption {
+            Encryption::in_environment(url, &|name| {
+                let value = variables.iter().find(|(known, _)| *known == name);
+                value.map(|(_, value)| (*value).to_owned())
+            })
+        }
+        fn weakness(url: &str, variables: &[(&str, &str)]) -> Result<Option<Weakness>, String> {
+            said(url, variables).weakness()
+        }
+        let (db, local) = ("postgres://u:p@db/x", "postgres://u:p@localhost/x");
+        let disable = ("PGSSLMODE", "disable");
+        assert_eq!(weakness(db, &[disable]), Ok(Some(Weakness::Clear)));
+        assert_eq!(weakness(local, &[disable]), Ok(None));
+        let verified = "postgres://u:p@db/x?sslmode=verify-full";
+        assert_eq!(weakness(verified, &[disable]), Ok(None));
+        assert_eq!(weakness(db, &[("PGSSLMODE", "")]), Ok(None));
+        let require = ("PGSSLMODE", "Require");
+        assert_eq!(weakness(db, &[require]), Ok(Some(Weakness::AnyCertificate)));
+        for (authority, expected) in [("ca.pem", Some(Weakness::AnyName)), ("system", None)] {
+            let variables = [require, ("PGSSLROOTCERT", authority)];
+            assert_eq!(weakness(db, &variables), Ok(expected), "{authority}");
+        }
+        let prefer = "postgres:///x?sslmode=prefer";
+        assert_eq!(weakness(prefer, &[]), Ok(None));
+        for variable in ["PGHOST", "PGHOSTADDR"] {
+            let optional = Ok(Some(Weakness::Optional));
+            assert_eq!(weakness(prefer, &[(variable, "192.0.2.1")]), optional);
+        }
+        let unknown = weakness(db, &[("PGSSLMODE", "verify\n")]).unwrap_err();
+        assert!(unknown.starts_with("PGSSLMODE=verify\\n is unknown; use disable, "));
+        // What is warned of is what the driver is told.
+        let options = PgConnectOptions::from_str(db).unwrap();
+        let options = encrypted_by(options, said(db, &[disable])).unwrap();
+        assert!(matches!(options.get_ssl_mode(), PgSslMode::Disable));
+    }
+
+    #[test]
+    fn a_url_leads_to_the_host_that_the_driver_finds() {
+        for url in [
+            "postgres://u:p@db.internal:5433/x",
+            "postgres://u:p@127.0.0.1/x",
+            "postgres://u:p@[2001:db8::1]:5433/x",
+            "postgres://u:p@localhost/x?host=db.internal",
+            "postgres://u:p@localhost/x?hostaddr=192.0.2.1&host=db",
+            "postgres://u:p%40q@db/x",
+        ] {
+            let options = PgConnectOptions::from_str(url).unwrap();
+            let host = options.get_host().trim_matches(['[', ']']);
+            assert_eq!(Encryption::of_url(url).host, host, "{url}");
+        }
     }
 
     #[test]

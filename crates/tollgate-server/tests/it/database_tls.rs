@@ -14,6 +14,7 @@ use tollgate_server::database::Database;
 
 use crate::database::block_on;
 use crate::postgres_server::PostgresServer;
+use crate::program::Program;
 use crate::served::free_port;
 
 const PASSWORD: &str = "s3cr3t-of-the-database";
@@ -168,6 +169,39 @@ fn a_password_is_not_sent_to_a_server_with_a_certificate_for_another_name() {
     assert!(!impostor.has_the_password());
     refusal(&named("sslmode=verify-ca&"));
     assert!(impostor.has_the_password());
+}
+
+#[test]
+fn a_weak_mode_of_the_environment_is_warned_of() {
+    let program = Program::new();
+    let config = "
+service: { listen: \"127.0.0.1:0\" }
+rules: [{ id: a, per: [], limit: 1/s }]
+rules_from: file
+audit: { enabled: false }
+database: { url: \"postgres://u@192.0.2.1/x\" }
+";
+    std::fs::write(program.folder().join("tollgate.yaml"), config).unwrap();
+    let checked = |mode: Option<&str>| {
+        let mut command = program.bare(&["check-config", "--strict"]);
+        match mode {
+            Some(mode) => command.env("PGSSLMODE", mode),
+            None => command.env_remove("PGSSLMODE"),
+        };
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), said)
+    };
+    assert_eq!(checked(None), (Some(0), String::new()));
+    for (mode, says) in [
+        ("disable", "the connection to the database is not encrypted"),
+        ("require", "the certificate of the database is not verified"),
+        ("verify_full", "PGSSLMODE=verify_full is unknown"),
+    ] {
+        let (code, said) = checked(Some(mode));
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(says) && said.contains("unset it"), "{said}");
+    }
 }
 
 #[test]

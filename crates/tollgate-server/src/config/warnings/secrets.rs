@@ -39,13 +39,20 @@ pub(super) fn database_without_verified_tls(draft: &Draft, problems: &mut Proble
     let Some(database) = &draft.database else {
         return;
     };
-    if let Some(weakness) = Encryption::of(database.url.expose()).weakness() {
-        problems
-            .warning(draft.spots.database.clone(), weakness.to_string())
-            .help(
-                "leave sslmode out (verify-full), with sslrootcert=FILE if an authority of your own issued the certificate",
-            );
-    }
+    let url = database.url.expose();
+    let weak = match Encryption::of(url).weakness() {
+        Ok(None) => return,
+        Ok(Some(weakness)) => weakness.to_string(),
+        Err(unknown) => unknown,
+    };
+    let help = match Encryption::of_url(url).has_mode() {
+        true => {
+            "leave sslmode out (verify-full), with sslrootcert=FILE if an authority of your own issued the certificate"
+        }
+        false => "PGSSLMODE in the environment says so: unset it, or name an sslmode in the URL",
+    };
+    let spot = draft.spots.database.clone();
+    problems.warning(spot, weak).help(help);
 }
 
 pub(super) fn token_in_clear(draft: &Draft, problems: &mut Problems) {
