@@ -26,8 +26,8 @@ use tollgate_tower::answer::PROBLEM_JSON;
 use tollgate_tower::layer::PeerAddr;
 
 use crate::bearer::SENT_BY_A_PAGE;
-use crate::config::{Config, Secret};
-use crate::door::Door;
+use tollgate_config::{Config, Secret};
+use crate::decider::Decider;
 use crate::listen::Uncounted;
 use crate::metrics;
 use crate::metrics::Format;
@@ -46,7 +46,7 @@ pub struct Admin {
 #[derive(Debug)]
 pub struct Inside {
     /// Where decisions are taken.
-    pub door: Door,
+    pub door: Decider,
     /// What is counted.
     pub registry: Registry,
     /// What the program was started with.

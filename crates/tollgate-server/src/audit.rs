@@ -6,12 +6,10 @@
 //! requests or limiters, and of SQL only that rows can be written.
 
 mod backlog;
-mod escape;
 mod fold;
 mod shard;
 mod trail;
 mod writer;
 
-pub use escape::escaped;
 pub use fold::Violation;
-pub use trail::{Trail, TrailConfig, TrailStats};
+pub use trail::{Trail, TrailStats};

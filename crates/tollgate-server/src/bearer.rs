@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue};
 use subtle::ConstantTimeEq as _;
 use tollgate_tower::identity::api_key_sha256;
 
-use crate::config::Secret;
+use tollgate_config::Secret;
 
 /// A token. It is known by its hash, so that all are of one length, and compared in a time that says nothing about it.
 #[derive(Clone)]

@@ -3,7 +3,6 @@
 pub(crate) mod check_config;
 mod database;
 pub(crate) mod explain;
-mod failure;
 pub(crate) mod init;
 pub(crate) mod inspect;
 pub(crate) mod reset;
@@ -13,5 +12,3 @@ mod setting;
 pub(crate) mod simulate;
 mod table;
 pub(crate) mod violations;
-
-pub(crate) use failure::Failure;

@@ -27,19 +27,15 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqliteSy
 use sqlx::{ConnectOptions as _, Connection as _};
 
 pub use document::{StoredClient, StoredRule};
-pub(crate) use encryption::{Encryption, SSL_MODES};
 pub use error::DatabaseError;
 pub(crate) use import::imported_into_nothing;
 pub use import::{Changed, FieldChange, Import, Imported};
 pub use rules::Loaded;
 pub use violations::{ViolationFilter, ViolationRow};
 pub(crate) use watch::WatchCounts;
-pub use watch::{Watch, WatchConfig, WatchStats};
+pub use watch::{Watch, WatchStats};
 
 use address::{Address, Kind};
-
-/// The scope of rules and clients where nobody says another.
-pub const DEFAULT_SCOPE: &str = "default";
 
 /// The most rules that a scope may have.
 pub const MOST_RULES: usize = 10_000;
@@ -198,7 +194,7 @@ impl Database {
         doing: &'static str,
         work: impl Future<Output = Result<T, Stopped>>,
     ) -> Result<T, DatabaseError> {
-        match crate::patience::timeout(within, work).await {
+        match tollgate_http::patience::timeout(within, work).await {
             Some(Ok(done)) => Ok(done),
             Some(Err(Stopped::Sql(error))) => Err(self.address.failed(doing, &error)),
             Some(Err(Stopped::Said(error))) => Err(error),

@@ -13,14 +13,14 @@ use tollgate_tower::layer::Observer;
 use tollgate_tower::policy::{Head, Policy, Refusal};
 
 use crate::audit::{Trail, Violation};
-use crate::config::StoreConfig;
+use tollgate_config::StoreConfig;
 use crate::live::Live;
-use crate::metrics::{Decisions, Top};
+use crate::counters::{Decisions, Top};
 use crate::traces::Tracer;
 
 /// Decides about requests, and takes note of those it denies. A clone is the same door.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct Decider {
     live: Arc<Live>,
     limiter: Arc<Limiter>,
     notes: Arc<Notes>,
@@ -35,7 +35,7 @@ struct Notes {
     top: Top,
 }
 
-impl Door {
+impl Decider {
     /// A door with this policy, over this store, with this trail if there is one.
     #[must_use]
     pub fn new(live: Live, limiter: Limiter, trail: Option<Trail>) -> Self {

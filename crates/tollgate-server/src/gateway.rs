@@ -38,7 +38,7 @@ use tollgate_tower::layer::WaitLimits;
 
 pub use access_log::LogFile;
 
-use crate::config::{self, Preflights};
+use tollgate_config::{Preflights};
 use crate::decider::Decider;
 use access_log::AccessLog;
 use handler::{GatewayHandler, Shared};
@@ -59,7 +59,7 @@ impl Gateway {
     /// # Errors
     /// When an upstream, a certificate or the file of the access log cannot be used, or the system gives no threads.
     pub fn start(
-        config: &config::Gateway,
+        config: &tollgate_config::Gateway,
         listener: TcpListener,
         decider: &Decider,
         registry: &mut Registry,
@@ -105,7 +105,7 @@ impl Gateway {
 }
 
 fn proxy(
-    config: &config::Gateway,
+    config: &tollgate_config::Gateway,
     decider: &Decider,
     registry: &mut Registry,
 ) -> Result<Proxy, ProxyError> {
@@ -121,7 +121,7 @@ fn proxy(
 
 /// Makes the handler of each worker.
 fn handlers(
-    front: &config::Front,
+    front: &tollgate_config::Front,
     decider: &Decider,
     proxy: &Proxy,
     metrics: &GatewayMetrics,
@@ -160,7 +160,7 @@ fn handlers(
 }
 
 fn server_config(
-    front: &config::Front,
+    front: &tollgate_config::Front,
     decider: &Decider,
     metrics: &GatewayMetrics,
     log: Option<&AccessLog>,
@@ -197,7 +197,7 @@ fn on_rejected_head(metrics: &GatewayMetrics, log: Option<&AccessLog>) -> OnReje
 }
 
 fn access_log(
-    front: &config::Front,
+    front: &tollgate_config::Front,
     metrics: &GatewayMetrics,
 ) -> Result<Option<(AccessLog, JoinHandle<()>)>, GatewayError> {
     let file = front.access_log_file.clone();

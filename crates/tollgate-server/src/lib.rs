@@ -9,27 +9,20 @@ mod bearer;
 mod calendar;
 mod cli;
 mod commands;
-pub mod config;
+pub mod counters;
 pub mod database;
-mod demo;
-mod descriptors;
-pub mod document;
-pub mod door;
+pub mod decider;
 mod explanation;
-mod facts;
+mod failure;
 pub mod gateway;
-mod http1;
-mod lanes;
-pub mod listen;
 pub mod live;
 pub mod log;
 pub mod metrics;
-mod patience;
-pub mod proxy;
+mod router;
 mod serve;
 pub mod service;
+mod sharded;
 mod stalls;
-mod template;
 pub mod traces;
 mod usage;
 
@@ -39,8 +32,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use cli::{Cli, Command};
+use failure::Failure;
 use commands::{
-    Failure, check_config, explain, init, inspect, reset, rules, serve as serve_command, simulate,
+    check_config, explain, init, inspect, reset, rules, serve as serve_command, simulate,
     violations,
 };
 

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tollgate_tower::policy::Policy;
 
-use crate::config::Config;
+use tollgate_config::Config;
 use crate::database::{WatchCounts, WatchStats};
 pub use error::StartError;
 pub(crate) use file::FileSign;

@@ -7,7 +7,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{Layer as _, fmt};
 
-use crate::config::{LogConfig, LogFormat, LogLevel};
+use tollgate_config::{LogConfig, LogFormat, LogLevel};
 
 /// Begins to log. What Tollgate says is shown from the configured level on; what its libraries say, from warnings on, as they know nothing of secrets.
 ///

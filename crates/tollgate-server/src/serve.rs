@@ -20,13 +20,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::{Admin, Health, Inside, Stage};
 use crate::audit::{Trail, TrailConfig};
-use crate::commands::Failure;
+use crate::failure::Failure;
 use crate::commands::serve::wrong;
-use crate::config::{Config, StoreConfig, Upstream};
+use tollgate_config::{AuditConfig, Config, StoreConfig};
 use crate::database::Database;
-use crate::demo::Demo;
-use crate::descriptors::{self, Connections};
-use crate::door::{self, Door};
+use crate::serve::Demo;
+use crate::serve::connection_budget::{self, Connections};
+use crate::decider::{self, Decider};
 use crate::gateway::LogFile;
 use crate::listen::{self, ListenConfig};
 use crate::live::{Live, LiveConfig, StartError};
@@ -143,7 +143,7 @@ pub(crate) async fn run(start: Start) -> Result<(), Failure> {
 
 /// What runs.
 struct Running {
-    door: Door,
+    door: Decider,
     health: Arc<Health>,
     doors: TaskTracker,
     stop_doors: CancellationToken,
@@ -339,7 +339,7 @@ fn admin_listener(config: &Config, connections: Connections, admin: &Admin) -> L
 }
 
 /// The policy, the store and the audit trail together.
-async fn open_door(source: &Source) -> Result<(Door, Arc<Config>), Failure> {
+async fn open_door(source: &Source) -> Result<(Decider, Arc<Config>), Failure> {
     let (live, config) = match source {
         Source::File { file, .. } => {
             Live::start(LiveConfig::of(file))
@@ -366,7 +366,7 @@ async fn open_door(source: &Source) -> Result<(Door, Arc<Config>), Failure> {
         }
         _ => None,
     };
-    Ok((Door::new(live, limiter, trail), config))
+    Ok((Decider::new(live, limiter, trail), config))
 }
 
 /// A database that is away keeps nobody from starting: limits are what the program is for.
@@ -379,7 +379,7 @@ async fn start_trail(url: &str, audit: TrailConfig) -> Result<Trail, Failure> {
 }
 
 /// What whoever starts it wants to know.
-fn say_start(source: &Source, door: &Door, sockets: &Sockets) {
+fn say_start(source: &Source, door: &Decider, sockets: &Sockets) {
     let config = source.config();
     if let Source::File { warnings, .. } = source
         && !warnings.is_empty()

@@ -25,8 +25,7 @@ use axum::routing::{MethodFilter, any, get, on, post};
 use http::Response;
 
 use crate::bearer::{Bearer, may_be_sent_by_a_page};
-use crate::config;
-use crate::door::Door;
+use crate::decider::Decider;
 use crate::traces::{Parent, Span};
 pub use metrics::Metrics;
 use metrics::{Endpoint, Outcome};
@@ -48,7 +47,7 @@ pub const ENDPOINTS: [(&str, &str, &str); 7] = [
 
 /// What every endpoint has at hand.
 struct Shared {
-    door: Door,
+    door: Decider,
     /// Who asks must say it, if there is one.
     token: Option<Bearer>,
     auth: auth::Auth,
@@ -91,7 +90,7 @@ impl Shared {
 type Service = axum::extract::State<Arc<Shared>>;
 
 /// Everything this service answers.
-pub fn router(door: Door, config: &config::Service, metrics: Metrics) -> Router {
+pub fn router(door: Decider, config: &tollgate_config::Service, metrics: Metrics) -> Router {
     let shared = Arc::new(Shared {
         auth: auth::Auth::new(&door, config),
         door,

@@ -30,7 +30,7 @@ use tokio::sync::oneshot;
 pub use context::Parent;
 pub use span::Span;
 
-use crate::config::TracesConfig;
+use tollgate_config::TracesConfig;
 use export::Exporter;
 
 /// So many spans may wait to be sent.

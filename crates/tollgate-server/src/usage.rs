@@ -6,10 +6,10 @@ use serde::{Serialize, Serializer};
 use tollgate::{Dimension, Met, Rule, RuleSet, Usage, WhichBucket};
 use tollgate_tower::policy::Policy;
 
-use crate::audit::escaped;
-use crate::document::reading::listed;
-use crate::door::{bucket_values, name};
-use crate::facts::Facts;
+use tollgate_config::text::escaped;
+use tollgate_config::document::reading::listed;
+use crate::decider::{bucket_values, name};
+use tollgate_tower::policy::RequestAttributes;
 
 /// Longer text of callers is cut.
 const MOST: usize = 200;
@@ -55,7 +55,7 @@ pub(crate) struct BucketReport {
 }
 
 impl Report {
-    pub(crate) fn of(usages: &[Usage], policy: &Policy, facts: &Facts<'_>) -> Self {
+    pub(crate) fn of(usages: &[Usage], policy: &Policy, facts: &RequestAttributes<'_>) -> Self {
         let is_used = usages.iter().any(|usage| usage.used() != Some(0));
         Self {
             generation: policy.generation(),
@@ -67,7 +67,7 @@ impl Report {
 }
 
 impl Forgotten {
-    pub(crate) fn of(usages: &[Usage], policy: &Policy, facts: &Facts<'_>) -> Self {
+    pub(crate) fn of(usages: &[Usage], policy: &Policy, facts: &RequestAttributes<'_>) -> Self {
         Self {
             generation: policy.generation(),
             client: shown_client(facts),
@@ -102,13 +102,13 @@ impl Forgotten {
     }
 }
 
-fn shown_client(facts: &Facts<'_>) -> Option<String> {
+fn shown_client(facts: &RequestAttributes<'_>) -> Option<String> {
     let client = facts.client.as_deref();
     client.map(|client| escaped(client, MOST))
 }
 
 /// What clients are called, if the one that is meant is not known and has no name of an address.
-fn hint(policy: &Policy, facts: &Facts<'_>) -> Option<String> {
+fn hint(policy: &Policy, facts: &RequestAttributes<'_>) -> Option<String> {
     let client = facts.client.as_deref()?;
     if policy.clients().contains(client) || client.starts_with("ip:") {
         return None;
@@ -129,7 +129,7 @@ fn hint(policy: &Policy, facts: &Facts<'_>) -> Option<String> {
     })
 }
 
-fn buckets(usages: &[Usage], rules: &RuleSet, facts: &Facts<'_>) -> Vec<BucketReport> {
+fn buckets(usages: &[Usage], rules: &RuleSet, facts: &RequestAttributes<'_>) -> Vec<BucketReport> {
     let request = facts.request();
     let met = rules.meet(&request);
     let report = |usage: &Usage| BucketReport {
@@ -153,7 +153,7 @@ fn whose(
     usage: &Usage,
     rules: &RuleSet,
     met: &Met<'_>,
-    facts: &Facts<'_>,
+    facts: &RequestAttributes<'_>,
 ) -> Vec<(String, String)> {
     let is_its = |rule: &&Rule| Some(rule.id()) == usage.rule();
     let mut met_rules = met.rules().iter().copied();
@@ -175,7 +175,7 @@ fn escaped_values<S: Serializer>(
 }
 
 /// Who a subject is, as it was told.
-fn value<'a>(subject: Dimension, met: &'a Met<'_>, facts: &'a Facts<'_>) -> Cow<'a, str> {
+fn value<'a>(subject: Dimension, met: &'a Met<'_>, facts: &'a RequestAttributes<'_>) -> Cow<'a, str> {
     let text = match subject {
         Dimension::Client => facts.client.as_deref(),
         Dimension::Ip => {

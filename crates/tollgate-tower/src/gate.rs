@@ -1,7 +1,18 @@
-//! Everything a layer was told, and the decision itself. Knows no service and no response's body.
+//! Decides about HTTP requests: what [`TollgateLayer`](crate::TollgateLayer) does for a tower service, for servers that are none.
+//!
+//! A [`Gate`] is configured as a layer and made by [`TollgateLayer::gate`](crate::TollgateLayer::gate). For each request it takes a
+//! [`RequestContext`], which holds what is known of the request on its way.
+
+mod context;
+mod deadline;
+mod decided;
+mod observer;
+mod queue;
+mod source;
+mod waiting;
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,86 +20,66 @@ use bytes::Bytes;
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Extensions, Method, Response, Uri};
+use http::{Extensions, HeaderMap, Method, Response, StatusCode, Uri};
 use tollgate::{Decision, ForwardedPath, Limiter, PathError, Request, RuleSet};
 
-use super::ask::Ask;
-use super::deadline;
-use super::decided::{Decided, KeepDecision};
-use super::observer::Observer;
-use super::peer::{NOWHERE, PeerAddr};
-use super::place::Place;
-use super::source::PolicySource;
-use super::waiting::WaitLimits;
-use crate::answer::{Answers, Denial, Dialect};
-use crate::identity::Caller;
-use crate::policy::{Head, Policy, Refusal, Target};
+use crate::answer::{Answers, Denial, Dialect, failure};
+use crate::policy::{Head, Policy, Refusal, RequestAttributes, View};
+use queue::Place;
 
-type PeerFrom = Arc<dyn Fn(&Extensions) -> Option<SocketAddr> + Send + Sync>;
-type AskBy = Arc<dyn Fn(&Parts) -> Ask + Send + Sync>;
-type CostBy = Arc<dyn Fn(&Parts) -> Option<u64> + Send + Sync>;
+pub use context::RequestContext;
+pub use deadline::Deadline;
+pub use decided::Decided;
+pub use observer::Observer;
+pub(crate) use queue::at_once;
+pub use source::PolicySource;
+pub(crate) use source::{Fixed, HeldRules};
+pub use waiting::WaitLimits;
 
+pub(crate) type PeerFrom = Arc<dyn Fn(&Extensions) -> Option<SocketAddr> + Send + Sync>;
+pub(crate) type Describe = Arc<dyn Fn(&Parts) -> RequestAttributes<'static> + Send + Sync>;
+pub(crate) type CostBy = Arc<dyn Fn(&Parts) -> Option<u64> + Send + Sync>;
+
+/// Decides about HTTP requests. See the [module](self).
 #[derive(Clone)]
-pub(super) struct Gate {
-    pub(super) limiter: Arc<Limiter>,
-    /// Whether the limiter never makes anybody wait for its answers.
-    pub(super) answers_at_once: bool,
-    pub(super) policies: Arc<dyn PolicySource>,
-    pub(super) peer: Option<PeerFrom>,
-    pub(super) ask: Option<AskBy>,
-    pub(super) cost: Option<CostBy>,
-    pub(super) answers: Answers,
-    pub(super) max_delay: Duration,
-    pub(super) wait_limits: Option<WaitLimits>,
-    pub(super) charges_preflights: bool,
-    /// In which form paths go on, if that is not for the policy to say.
-    pub(super) forward: Option<ForwardedPath>,
-    pub(super) keeps_decisions: bool,
-    pub(super) hands_on_decisions: bool,
-    pub(super) observer: Option<Arc<dyn Observer>>,
-    /// In which everybody is answered, if it is not their own.
-    pub(super) dialect: Option<Dialect>,
+pub struct Gate {
+    pub(crate) limiter: Arc<Limiter>,
+    /// Whether the limiter answers without waiting.
+    pub(crate) answers_at_once: bool,
+    pub(crate) policies: Arc<dyn PolicySource>,
+    pub(crate) peer: Option<PeerFrom>,
+    pub(crate) describe: Option<Describe>,
+    pub(crate) cost: Option<CostBy>,
+    pub(crate) answers: Answers,
+    pub(crate) max_delay: Duration,
+    pub(crate) wait_limits: Option<WaitLimits>,
+    pub(crate) charges_preflights: bool,
+    /// In which form paths are forwarded, if not as the policy says.
+    pub(crate) forward: Option<ForwardedPath>,
+    pub(crate) keeps_decisions: bool,
+    pub(crate) hands_on_decisions: bool,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// The dialect of all responses, if it is not the client's own.
+    pub(crate) dialect: Option<Dialect>,
 }
 
-/// What came of a request.
-pub(super) enum Admission {
-    /// With the answers of the policy that decided, if it has its own.
-    Go(Parts, Decided, Option<Arc<Answers>>),
-    Stop(Response<Bytes>),
-}
-
-/// What is known of a request once it is decided.
-pub(super) enum Settled {
-    Go(Decided, Option<Arc<Answers>>),
+/// What becomes of a request after its decision.
+pub(crate) enum Settled {
+    Go,
     Stop(Response<Bytes>),
     /// It has to wait for its turn.
-    Queued(Box<Charged>),
-}
-
-/// What was taken, and all that is needed to give it back.
-pub(super) struct Charged {
-    policy: Arc<Policy>,
-    who: Who,
-    cost: Option<u64>,
-    /// The path and query to forward, if they are not those that came.
-    forward: Option<PathAndQuery>,
-    pub(super) decision: Decision,
-}
-
-pub(super) enum Who {
-    Found(Caller),
-    Told(Ask),
+    Queued,
 }
 
 impl Gate {
-    pub(super) fn new(limiter: Arc<Limiter>, policies: Arc<dyn PolicySource>) -> Self {
+    pub(crate) fn new(limiter: Arc<Limiter>, policies: Arc<dyn PolicySource>) -> Self {
         Self {
             // Only memory knows what it holds.
             answers_at_once: limiter.stats().is_some(),
             limiter,
             policies,
             peer: None,
-            ask: None,
+            describe: None,
             cost: None,
             answers: Answers::default(),
             max_delay: Duration::from_secs(30),
@@ -102,282 +93,298 @@ impl Gate {
         }
     }
 
-    /// In which form the path of a request goes on.
+    /// Decides about a request, and waits for its turn in a queue. If it is admitted, its target has the form in which it is to be
+    /// forwarded.
+    ///
+    /// If the future is dropped, what the request took in a queue is given back. A decision that a shared store has taken
+    /// meanwhile stays charged.
+    ///
+    /// # Errors
+    /// The response to a request that is denied, or that can be read in more than one way.
+    pub async fn admit(
+        self: &Arc<Self>,
+        request: &mut Parts,
+        context: &mut RequestContext,
+    ) -> Result<(), Response<Bytes>> {
+        if self.passes_uncharged(&request.method, &request.headers) {
+            return match self.pass_uncharged(request, context) {
+                Some(refused) => Err(refused),
+                None => Ok(()),
+            };
+        }
+        let decided = self.decide(request, context).await;
+        match self.settle(request, context, decided) {
+            Settled::Go => Ok(()),
+            Settled::Stop(response) => Err(response),
+            Settled::Queued => self.queue(request, context).await,
+        }
+    }
+
+    /// Adds the headers that tell a client its limits to the response of an admitted request.
+    pub fn add_headers(&self, context: &RequestContext, headers: &mut HeaderMap) {
+        if let Some(decision) = context.decision() {
+            self.answers_by(context.policy()).add(decision, headers);
+        }
+    }
+
+    /// Puts the decision among the response's extensions, if that is wanted.
+    pub(crate) fn keep_decision<B>(&self, context: &RequestContext, response: &mut Response<B>) {
+        if self.keeps_decisions
+            && let Some(decided) = context.decided()
+        {
+            response.extensions_mut().insert(decided.clone());
+        }
+    }
+
+    fn refused(&self, refusal: &Refusal, context: &RequestContext) -> Response<Bytes> {
+        self.answers.refused(&refusal.detail(), context.dialect())
+    }
+
+    /// In which form the path of a request is forwarded.
     fn forward(&self, rules: &RuleSet) -> ForwardedPath {
         self.forward.unwrap_or(rules.paths().forward)
     }
 
-    pub(super) fn passes_unasked(&self, method: &Method, headers: &http::HeaderMap) -> bool {
+    /// Whether a request is a CORS preflight that is not charged.
+    pub(crate) fn passes_uncharged(&self, method: &Method, headers: &HeaderMap) -> bool {
         !self.charges_preflights
             && *method == Method::OPTIONS
             && headers.contains_key(ORIGIN)
             && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
     }
 
-    /// Gives a path that passes unasked the form in which others go on; or the answer that refuses it, as servers may not disagree about it either.
-    pub(super) fn pass_unasked(&self, parts: &mut Parts) -> Option<Response<Bytes>> {
-        let policy = self.policies.policy();
-        let forward = self.forward(policy.rules());
-        let forward = Target::of(policy.rules(), &head(parts), forward)
-            .and_then(|target| forwarded(forward, &parts.uri, &target));
-        match forward {
-            Ok(forward) => {
-                set_target(parts, forward);
+    /// Lets a request pass uncharged; or returns the response that refuses it, because servers may not disagree about its path either.
+    pub(crate) fn pass_uncharged(
+        &self,
+        request: &mut Parts,
+        context: &mut RequestContext,
+    ) -> Option<Response<Bytes>> {
+        context.dialect = self.dialect_of(request);
+        let policy = Arc::clone(context.policy());
+        let form = self.forward(policy.rules());
+        let path = policy
+            .rules()
+            .read_path_forwarded(request.uri.path(), form)
+            .map_err(Refusal::from);
+        let target = path.and_then(|path| {
+            context.note_path(&request.uri, path.as_str());
+            target_of(form, &request.uri, path.as_str())
+        });
+        match target {
+            Ok(target) => {
+                set_target(request, target);
                 None
             }
             Err(refusal) => {
-                let dialect = self.dialect_of(parts);
-                Some(self.answers.refused(&refusal.detail(), dialect))
+                context.find_address(&request.headers);
+                Some(self.refused(&refusal, context))
             }
         }
     }
 
-    pub(super) async fn decide(&self, parts: &Parts) -> Result<Charged, Refusal> {
-        let policy = self.policies.policy();
-        // First, as a path that is refused needs no caller.
-        let forward = self.forward(policy.rules());
-        let target = Target::of(policy.rules(), &head(parts), forward)?;
-        let who = self.who(&policy, parts)?;
-        let cost = self.cost.as_ref().and_then(|cost| cost(parts));
+    /// Decides about a request. Returns the target to forward, if it is not the one that came.
+    pub(crate) async fn decide(
+        &self,
+        request: &Parts,
+        context: &mut RequestContext,
+    ) -> Result<Option<PathAndQuery>, Refusal> {
+        context.dialect = self.dialect_of(request);
+        let policy = Arc::clone(context.policy());
+        let form = self.forward(policy.rules());
+        let head = Head::from(request);
+        let view = match &self.describe {
+            None => policy.view_forwarded(&head, context.peer(), form)?,
+            Some(describe) => {
+                let described = Box::new(describe(request));
+                View::described(&policy, &head, context.peer(), form, described)?
+            }
+        };
+        context.cost = self.cost.as_ref().and_then(|cost| cost(request));
         let decision = {
-            let request = who.asks_for(&target, cost);
-            let met = policy.rules().meet(&request);
-            let decision = self.limiter.decide_on(&met).await;
+            let seen = costing(view.request(), context.cost);
+            let matched = policy.rules().meet(&seen);
+            let decision = self.limiter.decide_on(&matched).await;
             if let Some(observer) = &self.observer {
-                observer.decided(&met, &decision);
+                observer.decided(&matched, &decision);
+            }
+            if context.keeps_route {
+                context.route = matched.route().map(Into::into);
             }
             decision
         };
-        let forward = forwarded(forward, &parts.uri, &target)?;
-        drop(target);
-        Ok(Charged {
-            policy,
-            who,
-            cost,
-            forward,
-            decision,
-        })
+        context.note_path(&request.uri, view.path().as_str());
+        let target = target_of(form, &request.uri, view.path().as_str());
+        let (caller, described) = view.into_parts();
+        (context.caller, context.described) = (Some(caller), described);
+        context.decision = Some(Decided::new(decision));
+        target
     }
 
-    /// The whole way, up to the service.
-    pub(super) async fn admit(self: Arc<Self>, mut parts: Parts) -> Option<Admission> {
-        let charged = self.decide(&parts).await;
-        match self.settle(&mut parts, charged) {
-            Settled::Go(decided, answers) => Some(Admission::Go(parts, decided, answers)),
-            Settled::Stop(response) => Some(Admission::Stop(response)),
-            Settled::Queued(charged) => self.queue(parts, charged).await,
-        }
-    }
-
-    /// What comes of a decision, unless the request has to wait for its turn. If it goes, it has the form in which it is to go on.
-    pub(super) fn settle(
-        self: &Arc<Self>,
-        parts: &mut Parts,
-        charged: Result<Charged, Refusal>,
+    /// What becomes of a request after its decision.
+    pub(crate) fn settle(
+        &self,
+        request: &mut Parts,
+        context: &mut RequestContext,
+        decided: Result<Option<PathAndQuery>, Refusal>,
     ) -> Settled {
-        let dialect = || self.dialect_of(parts);
-        let charged = match charged {
-            Ok(charged) => charged,
+        let target = match decided {
+            Ok(target) => target,
             Err(refusal) => {
-                let response = self.answers.refused(&refusal.detail(), dialect());
-                return Settled::Stop(response);
+                context.find_address(&request.headers);
+                return Settled::Stop(self.refused(&refusal, context));
             }
         };
-        if let Some(denial) = Denial::of(&charged.decision) {
-            let denial = denial.asked_with(&parts.headers);
-            let dialect = dialect();
-            let mut response = self.denied(&charged, &denial, dialect);
-            if self.keeps_decision_of(parts) {
-                let decided = Decided::new(charged.decision);
-                response.extensions_mut().insert(decided);
-            }
-            return Settled::Stop(response);
+        let Some(decision) = context.decision() else {
+            return Settled::Go;
+        };
+        if let Some(denial) = Denial::of(decision) {
+            return Settled::Stop(self.denied(&denial, request, context));
         }
-        if !charged.decision.delay().is_zero() {
-            return Settled::Queued(Box::new(charged));
+        let waits = !decision.delay().is_zero();
+        set_target(request, target);
+        match waits {
+            true => Settled::Queued,
+            false => Settled::Go,
         }
-        let (decided, answers) = charged.go(parts);
-        Settled::Go(decided, answers)
     }
 
-    /// Waits for its turn, or says at once that it would be too late. Something comes of everybody who waits.
-    pub(super) async fn queue(
-        self: Arc<Self>,
-        parts: Parts,
-        charged: Box<Charged>,
-    ) -> Option<Admission> {
-        let patience = deadline::patience(&parts.extensions, &parts.headers);
+    /// Waits for a request's turn, or rejects it at once if that would be too late.
+    pub(crate) async fn queue(
+        self: &Arc<Self>,
+        request: &mut Parts,
+        context: &mut RequestContext,
+    ) -> Result<(), Response<Bytes>> {
+        let delay = context.decision().map(Decision::delay).unwrap_or_default();
+        let patience = deadline::patience(&request.extensions, &request.headers);
         let patience = patience.map_or(self.max_delay, |told| told.min(self.max_delay));
-        let delay = charged.decision.delay();
-        let entered = match &self.wait_limits {
-            Some(limits) if delay <= patience => Some(limits.enter(charged.who.address())),
+        let waiting = match &self.wait_limits {
+            Some(limits) if delay <= patience => Some(limits.enter(Some(context.address()))),
             _ => None,
         };
-        let is_crowded = matches!(entered, Some(None));
-        let patience = if is_crowded { Duration::ZERO } else { patience };
-        // Given back if it is dropped.
-        let place = Place::take(Arc::clone(&self), parts, charged);
+        let patience = match waiting {
+            Some(None) => Duration::ZERO,
+            _ => patience,
+        };
+        // What was taken is given back if this future is dropped.
+        let held = std::mem::replace(request, no_request());
+        let place = Place::take(Arc::clone(self), held, context.clone());
         if delay > patience {
-            let (parts, charged) = place.turn_away().await?;
-            return self
-                .too_late(&parts, *charged, patience)
-                .map(Admission::Stop);
+            if let Some((given_back, after)) = place.turn_away().await {
+                (*request, *context) = (given_back, after);
+            }
+            return Err(self.too_late(request, context, patience));
         }
         tokio::time::sleep(delay).await;
-        drop(entered);
-        let (mut parts, charged) = place.leave()?;
-        let (decided, answers) = charged.go(&mut parts);
-        Some(Admission::Go(parts, decided, answers))
+        drop(waiting);
+        if let Some(held) = place.leave() {
+            *request = held;
+        }
+        Ok(())
     }
 
-    /// The answer to a request that cannot wait for its turn. What it took was given back.
+    /// The response to a request that cannot wait for its turn. What it took was given back.
     fn too_late(
         &self,
-        parts: &Parts,
-        charged: Charged,
+        request: &Parts,
+        context: &RequestContext,
         patience: Duration,
-    ) -> Option<Response<Bytes>> {
-        if let Some(observer) = &self.observer {
-            observer.too_late(&charged.decision);
+    ) -> Response<Bytes> {
+        let denial = context.decision().and_then(|decision| {
+            if let Some(observer) = &self.observer {
+                observer.too_late(decision);
+            }
+            Denial::of_impatient(decision, patience)
+        });
+        match denial {
+            Some(denial) => self.denied(&denial, request, context),
+            // Never: its delay is longer than its patience.
+            None => failure(StatusCode::TOO_MANY_REQUESTS, "", context.dialect()),
         }
-        let denial = Denial::of_impatient(&charged.decision, patience)?;
-        let denial = denial.asked_with(&parts.headers);
-        let mut response = self.denied(&charged, &denial, self.dialect_of(parts));
-        if self.keeps_decision_of(parts) {
-            let decided = Decided::new(charged.decision);
-            response.extensions_mut().insert(decided);
-        }
-        Some(response)
     }
 
-    /// Gives back what was taken, and puts the figures after that into the decision.
-    pub(super) async fn turn_away(&self, parts: &Parts, charged: &mut Charged) {
-        let rules = charged.policy.rules();
-        let Ok(target) = Target::of(rules, &head(parts), self.forward(rules)) else {
+    /// Gives back what a request took, by the rules that took it. With `look`, its decision gets the figures after that.
+    pub(super) async fn give_back(
+        &self,
+        request: &Parts,
+        context: &mut RequestContext,
+        look: bool,
+    ) {
+        let (Some(decision), Some(caller)) = (context.decision.take(), context.caller.clone())
+        else {
             return;
         };
-        let request = charged.who.asks_for(&target, charged.cost);
-        let met = rules.meet(&request);
-        let decision = charged.decision.clone();
-        self.limiter.refund_on(&met, decision.clone()).await;
-        let found = self.limiter.peek_on(&met).await;
-        charged.decision = decision.given_back(&found);
-    }
-
-    /// Gives back what was taken, by the rules that took it.
-    pub(super) async fn refund(&self, parts: &Parts, charged: Box<Charged>) {
-        let rules = charged.policy.rules();
-        let Ok(target) = Target::of(rules, &head(parts), self.forward(rules)) else {
+        let policy = Arc::clone(context.policy());
+        let (rules, described) = (policy.rules(), context.described.clone());
+        let form = self.forward(rules);
+        let Ok(view) = View::again(rules, &Head::from(request), form, caller, described) else {
             return;
         };
-        let request = charged.who.asks_for(&target, charged.cost);
-        let met = rules.meet(&request);
-        self.limiter.refund_on(&met, charged.decision).await;
+        let seen = costing(view.request(), context.cost);
+        let matched = rules.meet(&seen);
+        let decision = decision.into_decision();
+        self.limiter.refund_on(&matched, decision.clone()).await;
+        let decision = match look {
+            true => decision.given_back(&self.limiter.peek_on(&matched).await),
+            false => decision,
+        };
+        context.decision = Some(Decided::new(decision));
     }
 
-    /// Whether the response is to carry the decision.
-    pub(super) fn keeps_decision_of(&self, parts: &Parts) -> bool {
-        self.keeps_decisions || parts.extensions.get::<KeepDecision>().is_some()
+    fn denied(
+        &self,
+        denial: &Denial<'_>,
+        request: &Parts,
+        context: &RequestContext,
+    ) -> Response<Bytes> {
+        let denial = denial.asked_with(&request.headers);
+        self.answers_by(context.policy())
+            .denied(&denial, context.dialect())
     }
 
-    fn denied(&self, charged: &Charged, denial: &Denial<'_>, dialect: Dialect) -> Response<Bytes> {
-        self.answers_by(&charged.policy).denied(denial, dialect)
-    }
-
-    /// Those of the policy that decides, or else the layer's.
-    pub(super) fn answers_by<'a>(&'a self, policy: &'a Policy) -> &'a Answers {
+    /// The answers of the policy, or else the layer's.
+    fn answers_by<'a>(&'a self, policy: &'a Policy) -> &'a Answers {
         policy.answers().map_or(&self.answers, |answers| answers)
     }
 
-    fn dialect_of(&self, parts: &Parts) -> Dialect {
-        (self.dialect).unwrap_or_else(|| Dialect::of(&parts.method, &parts.headers))
-    }
-
-    fn who(&self, policy: &Policy, parts: &Parts) -> Result<Who, Refusal> {
-        let told = self.peer.as_ref().and_then(|peer| peer(&parts.extensions));
-        let put = || parts.extensions.get::<PeerAddr>().map(|peer| peer.0);
-        let peer = told.or_else(put).map_or(NOWHERE, |peer| peer.ip());
-        if let Some(ask) = &self.ask {
-            let filled = ask(parts).filled(policy, peer, &parts.headers)?;
-            return Ok(Who::Told(filled));
-        }
-        let caller = (policy.identity()).caller(peer, &parts.headers, policy.clients())?;
-        Ok(Who::Found(caller))
+    fn dialect_of(&self, request: &Parts) -> Dialect {
+        (self.dialect).unwrap_or_else(|| Dialect::of(&request.method, &request.headers))
     }
 }
 
-impl Charged {
-    /// What goes along with a request that goes, which gets the form in which it is to go on.
-    fn go(self, parts: &mut Parts) -> (Decided, Option<Arc<Answers>>) {
-        set_target(parts, self.forward);
-        let answers = self.policy.answers().cloned();
-        (Decided::new(self.decision), answers)
+fn costing(request: Request<'_>, cost: Option<u64>) -> Request<'_> {
+    match cost {
+        Some(cost) => request.cost(cost),
+        None => request,
     }
 }
 
-fn set_target(parts: &mut Parts, forward: Option<PathAndQuery>) {
-    if let Some(forward) = forward {
-        let mut uri = std::mem::take(&mut parts.uri).into_parts();
-        uri.path_and_query = Some(forward);
-        // The parts of an address that was one, and a path in its place, are one.
-        parts.uri = Uri::from_parts(uri).unwrap_or_default();
+/// Stands in for a request that waits in a queue.
+fn no_request() -> Parts {
+    http::Request::new(()).into_parts().0
+}
+
+fn set_target(request: &mut Parts, target: Option<PathAndQuery>) {
+    if let Some(target) = target {
+        let mut uri = std::mem::take(&mut request.uri).into_parts();
+        uri.path_and_query = Some(target);
+        // The parts of a URI with another path are a URI.
+        request.uri = Uri::from_parts(uri).unwrap_or_default();
     }
 }
 
-/// The path and query to forward, if they are not those that came.
-fn forwarded(
-    forward: ForwardedPath,
-    uri: &Uri,
-    target: &Target<'_>,
-) -> Result<Option<PathAndQuery>, Refusal> {
-    match forward {
-        ForwardedPath::Original => Ok(None),
-        ForwardedPath::Normalised => Ok(normal_form(uri, target.path.as_str())?),
-    }
-}
-
-/// The path in its normal form with the query as it came; `None` if that is what came, or nothing did.
-fn normal_form(uri: &Uri, path: &str) -> Result<Option<PathAndQuery>, PathError> {
-    if path == uri.path() || uri.path_and_query().is_none() {
+/// The target to forward, if it is not the one that came.
+fn target_of(form: ForwardedPath, uri: &Uri, path: &str) -> Result<Option<PathAndQuery>, Refusal> {
+    if form == ForwardedPath::Original || path == uri.path() || uri.path_and_query().is_none() {
         return Ok(None);
     }
-    let whole = match uri.query() {
+    let target = match uri.query() {
         Some(query) => format!("{path}?{query}"),
         None => path.to_owned(),
     };
-    let bytes = whole.len();
-    // It is made of what may stand in a path, so only its length can be wrong.
-    let normal = PathAndQuery::try_from(whole).map_err(|_| PathError::TooLong { bytes })?;
-    Ok(Some(normal))
-}
-
-impl Who {
-    fn address(&self) -> Option<IpAddr> {
-        match self {
-            Self::Found(caller) => Some(caller.ip()),
-            Self::Told(ask) => ask.address(),
-        }
-    }
-
-    fn asks_for<'r>(&'r self, target: &'r Target<'_>, cost: Option<u64>) -> Request<'r> {
-        let caller = match self {
-            Self::Found(caller) => caller.request(),
-            Self::Told(ask) => ask.request(),
-        };
-        let request = target.asked_by(caller);
-        match cost {
-            Some(cost) => request.cost(cost),
-            None => request,
-        }
-    }
-}
-
-fn head(parts: &Parts) -> Head<'_> {
-    Head {
-        method: &parts.method,
-        uri: &parts.uri,
-        headers: &parts.headers,
-    }
+    let bytes = target.len();
+    // A normal form is a valid path, so only its length can be wrong.
+    let target = PathAndQuery::try_from(target).map_err(|_| PathError::TooLong { bytes })?;
+    Ok(Some(target))
 }
 
 impl fmt::Debug for Gate {

@@ -49,18 +49,10 @@
 //! Layers may stand in front of each other, one for everything and others for single routes. Each charges by its own rules, the fields
 //! are merged so that the strictest is seen, and a handler finds the [`Decided`] of the layer next to it.
 
-mod ask;
 mod body;
-mod deadline;
-mod decided;
 mod future;
-mod gate;
-mod observer;
-mod peer;
-mod place;
+mod peer_addr;
 mod service;
-mod source;
-mod waiting;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -73,22 +65,17 @@ use http::{Extensions, Response};
 use tollgate::{ForwardedPath, Limiter};
 use tower_layer::Layer;
 
-pub use ask::Ask;
 pub use body::TollgateBody;
-pub use deadline::Deadline;
-pub use decided::{Decided, KeepDecision};
 pub use future::ResponseFuture;
-pub use observer::Observer;
-pub use peer::PeerAddr;
+pub use peer_addr::PeerAddr;
 pub use service::TollgateService;
-pub use source::PolicySource;
-pub use waiting::WaitLimits;
+
+pub use crate::gate::{Deadline, Decided, Observer, PolicySource, WaitLimits};
 
 use crate::answer::{Answers, Denial, Dialect, HeaderFamilies};
+use crate::gate::{Fixed, Gate, HeldRules};
 use crate::identity::{Clients, Identity};
-use crate::policy::Policy;
-use gate::Gate;
-use source::{Fixed, HeldRules};
+use crate::policy::{Policy, RequestAttributes};
 
 /// Limits whatever service it is put in front of. See the [module](self).
 #[derive(Clone)]
@@ -157,11 +144,11 @@ impl TollgateLayer {
     }
 
     /// Says who asks by a closure. What it leaves out of client, plan and address is found as without it, by the
-    /// [peer](Self::peer_from) and the policy's identity, and the client has the [name](Ask::client) that the policy gives it. Method, host, path and headers are added by the layer.
+    /// [peer](Self::peer_from) and the policy's identity, and the client has the [name](Policy::client_name) that the policy gives it. Method, host, path and headers are added by the layer.
     ///
     /// ```
     /// use tollgate::Limiter;
-    /// use tollgate_tower::{TollgateLayer, layer::Ask};
+    /// use tollgate_tower::{TollgateLayer, policy::RequestAttributes};
     ///
     /// /// What a layer in front of this one has found out.
     /// #[derive(Clone)]
@@ -169,15 +156,20 @@ impl TollgateLayer {
     ///
     /// let layer = TollgateLayer::new(Limiter::in_memory()).request(|parts| {
     ///     match parts.extensions.get::<User>() {
-    ///         Some(user) => Ask::new().client(&user.id).plan(&user.plan),
+    ///         Some(user) => RequestAttributes::new()
+    ///             .client(user.id.clone())
+    ///             .plan(user.plan.clone()),
     ///         // By its address.
-    ///         None => Ask::new(),
+    ///         None => RequestAttributes::new(),
     ///     }
     /// });
     /// ```
     #[must_use]
-    pub fn request(mut self, ask: impl Fn(&Parts) -> Ask + Send + Sync + 'static) -> Self {
-        self.gate.ask = Some(Arc::new(ask));
+    pub fn request(
+        mut self,
+        describe: impl Fn(&Parts) -> RequestAttributes<'static> + Send + Sync + 'static,
+    ) -> Self {
+        self.gate.describe = Some(Arc::new(describe));
         self
     }
 
@@ -291,6 +283,14 @@ impl TollgateLayer {
     pub fn charge_preflights(mut self, charge: bool) -> Self {
         self.gate.charges_preflights = charge;
         self
+    }
+}
+
+impl TollgateLayer {
+    /// What decides, for servers that are no tower services.
+    #[must_use]
+    pub fn gate(&self) -> Arc<Gate> {
+        Arc::new(self.gate.clone())
     }
 }
 

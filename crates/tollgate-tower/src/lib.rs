@@ -4,15 +4,17 @@
 //! out from an HTTP request, so that nobody gets more by what they write into it, and answers in HTTP's words:
 //!
 //! - [`layer`]: middleware for axum, tonic and hyper, in five lines. Start here.
+//! - [`gate`]: what the layer does, for servers that are no tower services.
 //! - [`identity`]: who is calling.
 //! - [`policy`]: a whole request as rules see it.
 //! - [`answer`]: from a decision to header fields, bodies and gRPC statuses.
 //!
-//! `layer` stands on the other three; `answer` knows neither of the other two.
+//! `layer` stands on `gate`, and `gate` on the other three; `answer` knows neither of the other two.
 
 pub mod answer;
 #[cfg(doctest)]
 mod documentation;
+pub mod gate;
 pub mod identity;
 pub mod layer;
 pub mod policy;

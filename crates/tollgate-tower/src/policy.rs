@@ -1,5 +1,6 @@
 //! What decides, as one whole: the rules, who is who, and how a request is seen through both. Swapped whole when any of it changes.
 
+mod attributes;
 mod refusal;
 mod target;
 mod view;
@@ -9,13 +10,14 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Uri};
 use tollgate::{ForwardedPath, Name, RuleSet};
 
 use crate::answer::Answers;
 use crate::identity::{Clients, Identity};
+pub use attributes::RequestAttributes;
 pub use refusal::Refusal;
-pub(crate) use target::Target;
 pub use view::View;
 
 /// Rules, and who they are for.
@@ -58,6 +60,16 @@ pub struct Head<'a> {
     pub uri: &'a Uri,
     /// All else.
     pub headers: &'a HeaderMap,
+}
+
+impl<'a> From<&'a Parts> for Head<'a> {
+    fn from(parts: &'a Parts) -> Self {
+        Self {
+            method: &parts.method,
+            uri: &parts.uri,
+            headers: &parts.headers,
+        }
+    }
 }
 
 impl Policy {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tollgate::SharedStats;
 
 use super::Inside;
-use crate::config::RulesFrom;
+use tollgate_config::RulesFrom;
 use crate::stalls::Stalls;
 
 /// Below this share of decisions by Redis, limits are not reliably shared.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::{Health, Inside};
-use crate::config::{RulesFrom, StoreConfig};
+use tollgate_config::{RulesFrom, StoreConfig};
 
 /// Everything; secrets are not among it.
 pub(super) fn status(health: &Health, inside: &Inside) -> Value {

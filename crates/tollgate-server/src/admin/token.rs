@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use tollgate::{Limit, LocalLimiter};
 
 use crate::bearer::{Bearer, Presented, may_be_sent_by_a_page};
-use crate::config::Secret;
+use tollgate_config::Secret;
 
 /// So many wrong tokens from one address, and then one a second.
 const WRONG_TOKENS: &str = "1/s burst 20";

@@ -6,7 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tollgate::Source;
 
-use super::escape::{escaped, push_escaped};
+use tollgate_config::text::{escaped, push_escaped};
+
 use crate::database::ViolationRow;
 
 /// A denial, in the words of whoever was denied: everything is escaped and cut before it is kept.

@@ -13,47 +13,10 @@ use super::backlog::Backlog;
 use super::fold::{Fold, Violation};
 use super::shard::{Folds, Noted, Room, Shard};
 use super::writer;
+use tollgate_config::AuditConfig;
+
 use crate::database::Database;
-use crate::lanes::Lanes;
-
-/// How much to hold, how often to write, how long to keep.
-#[derive(Clone, Debug)]
-pub struct TrailConfig {
-    /// The scope that rows are written under.
-    pub scope: String,
-    /// How often seconds that are over are collected for writing.
-    pub collect_every: Duration,
-    /// The most folds (a bucket in a second) that are held until then. A fold takes about 400 bytes, and at most 3 KB.
-    pub most_folds: usize,
-    /// The most rows that wait while the database is away.
-    pub most_backlog: usize,
-    /// The most rows that are written at once.
-    pub batch: usize,
-    /// How long to wait before writing again what could not be written.
-    pub retry_after: Duration,
-    /// How long to keep violations. None: for ever.
-    pub retention: Option<Duration>,
-    /// How often to look for those that are older.
-    pub sweep_every: Duration,
-    /// The most rows that are removed at once: nobody else waits longer than this takes.
-    pub sweep_at_most: u32,
-}
-
-impl Default for TrailConfig {
-    fn default() -> Self {
-        Self {
-            scope: crate::database::DEFAULT_SCOPE.to_owned(),
-            collect_every: Duration::from_secs(1),
-            most_folds: 32_768,
-            most_backlog: 100_000,
-            batch: 1_000,
-            retry_after: Duration::from_millis(500),
-            retention: Some(Duration::from_secs(30 * 86_400)),
-            sweep_every: Duration::from_secs(60),
-            sweep_at_most: 1_000,
-        }
-    }
-}
+use crate::sharded::Sharded;
 
 /// What became of all violations so far. Once the trail is closed, `noted` is `written + lost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,19 +48,19 @@ pub struct Trail {
 }
 
 pub(super) struct Shared {
-    shards: Lanes<Mutex<Shard>, 16>,
+    shards: Sharded<Mutex<Shard>, 16>,
     room: Room,
     hasher: RandomState,
     pub(super) backlog: Mutex<Backlog>,
     /// Something was put into the backlog.
     pub(super) arrived: Notify,
-    pub(super) config: TrailConfig,
+    pub(super) config: AuditConfig,
 }
 
 impl Trail {
     /// Starts to write what will be noted. Must be called within a tokio runtime.
     #[must_use]
-    pub fn start(database: Database, config: TrailConfig) -> Self {
+    pub fn start(database: Database, config: AuditConfig) -> Self {
         Self::write_by(config, |shared, ended| {
             tokio::spawn(writer::run(shared, database, ended))
         })
@@ -105,18 +68,18 @@ impl Trail {
 
     /// The same with the database at this address, which need not be there yet: it is opened when it is.
     #[must_use]
-    pub fn start_at(url: String, config: TrailConfig) -> Self {
+    pub fn start_at(url: String, config: AuditConfig) -> Self {
         Self::write_by(config, |shared, ended| {
             tokio::spawn(writer::open_and_run(shared, url, ended))
         })
     }
 
     fn write_by(
-        config: TrailConfig,
+        config: AuditConfig,
         write: impl FnOnce(Arc<Shared>, watch::Receiver<bool>) -> JoinHandle<()>,
     ) -> Self {
         let shared = Arc::new(Shared {
-            shards: Lanes::default(),
+            shards: Sharded::default(),
             room: Room::for_at_most(config.most_folds),
             hasher: RandomState::new(),
             backlog: Mutex::default(),

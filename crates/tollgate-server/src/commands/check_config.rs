@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::Failure;
+use crate::failure::Failure;
 use crate::cli::CheckConfigArgs;
-use crate::config::{ConfigFile, Summary};
-use crate::document::Problems;
+use tollgate_config::{ConfigFile, Summary};
+use tollgate_config::document::Problems;
 
 /// Runs the command.
 pub(crate) fn check_config(args: &CheckConfigArgs) -> Result<(), Failure> {

@@ -3,9 +3,9 @@
 use std::future::Future;
 use std::path::Path;
 
-use super::Failure;
+use crate::failure::Failure;
 use crate::cli::{CONFIG_FILE, DatabaseArgs};
-use crate::config::{Config, ConfigFile};
+use tollgate_config::{Config, ConfigFile};
 use crate::database::{DEFAULT_SCOPE, Database, DatabaseError};
 
 /// The database and scope that were named, and the configuration if one was.

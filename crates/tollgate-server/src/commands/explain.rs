@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tollgate::{Met, Source};
 use tollgate_tower::policy::Head;
 
-use super::Failure;
+use crate::failure::Failure;
 use super::database::block_on;
 use super::setting::Setting;
 use crate::cli::ExplainArgs;
@@ -48,7 +48,7 @@ struct Described {
 impl Described {
     fn of(args: &ExplainArgs) -> Result<Self, Failure> {
         let bad = |what: &str, said: &str, right: &str| {
-            let said = crate::audit::escaped(said, 100);
+            let said = tollgate_config::text::escaped(said, 100);
             Failure::BadInput(format!("\"{said}\" is not {what}; use {right}"))
         };
         let method = Method::from_bytes(args.method.to_ascii_uppercase().as_bytes())

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 
-use super::Failure;
+use crate::failure::Failure;
 use crate::cli::InitArgs;
 
 /// What is written. A test keeps it free of errors and warnings.

@@ -7,15 +7,15 @@ use std::time::Duration;
 use tollgate::{Name, StoreError};
 use tollgate_tower::policy::Policy;
 
-use super::Failure;
+use crate::failure::Failure;
 use super::database::block_on;
 use super::setting::Setting;
 use super::table::write_table;
-use crate::audit::escaped;
+use tollgate_config::text::escaped;
 use crate::cli::{InspectArgs, WhoArgs};
-use crate::config::Config;
-use crate::document::reading::listed;
-use crate::facts::Facts;
+use tollgate_config::Config;
+use tollgate_config::document::reading::listed;
+use tollgate_tower::policy::RequestAttributes;
 use crate::usage::{BucketReport, Report};
 
 /// Runs the command.
@@ -53,20 +53,20 @@ pub(crate) fn inspect(args: &InspectArgs, out: &mut impl Write) -> Result<(), Fa
 }
 
 /// Who is meant, completed by what the policy knows.
-pub(super) fn facts<'a>(args: &'a WhoArgs, policy: &'a Policy) -> Result<Facts<'a>, Failure> {
+pub(super) fn facts<'a>(args: &'a WhoArgs, policy: &'a Policy) -> Result<RequestAttributes<'a>, Failure> {
     let text = |name: &str, said: &'a Option<String>| match said.as_deref() {
         Some("") => Err(Failure::BadInput(format!(
             "--{name} is empty; leave it out if there is none"
         ))),
         said => Ok(said),
     };
-    let mut facts = Facts {
+    let mut facts = RequestAttributes {
         client: text("client", &args.client)?.map(Into::into),
         plan: text("plan", &args.plan)?.map(Into::into),
         ip: args.ip,
         route: text("route", &args.route)?,
         method: text("method", &args.method)?,
-        ..Facts::default()
+        ..RequestAttributes::default()
     };
     if let Some(host) = text("host", &args.host)? {
         let refused = |error| Failure::BadInput(format!("--host is refused: {error}"));

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::Failure;
+use crate::failure::Failure;
 use super::database::block_on;
 use super::inspect::{facts, in_memory, out_of_reach};
 use super::setting::Setting;

@@ -12,7 +12,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use super::Failure;
+use crate::failure::Failure;
 use super::database::{Meant, block_on};
 use super::table::{utc_second, write_table};
 use crate::calendar::utc;
@@ -48,7 +48,7 @@ fn show(meant: &Meant, args: &ListArgs, out: &mut impl Write) -> Result<(), Fail
         writeln!(
             out,
             "no rules in the scope {}",
-            crate::audit::escaped(&meant.scope, 64)
+            tollgate_config::text::escaped(&meant.scope, 64)
         )?;
         return Ok(());
     }
@@ -151,5 +151,5 @@ fn name_of(id: &str, plan: Option<&str>) -> String {
         None => format!("rule {id}"),
         Some(plan) => format!("rule {id} of plan {plan}"),
     };
-    crate::audit::escaped(&name, 200)
+    tollgate_config::text::escaped(&name, 200)
 }

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Failure;
+use crate::failure::Failure;
 use crate::cli::{CONFIG_FILE, ServeArgs};
-use crate::config::ConfigFile;
-use crate::demo::Demo;
+use tollgate_config::ConfigFile;
+use crate::serve::Demo;
 use crate::log;
 use crate::serve::{Inherited, Source, Start, run};
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tollgate::{Instances, Limiter};
 use tollgate_tower::policy::Policy;
 
-use super::Failure;
-use crate::config::{Config, StoreConfig};
+use crate::failure::Failure;
+use tollgate_config::{Config, StoreConfig};
 use crate::door;
 use crate::live::{Live, LiveConfig, StartError};
 

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use tollgate_simulate::{Arrivals, Simulation};
 
-use super::Failure;
+use crate::failure::Failure;
 use crate::cli::SimulateArgs;
 
 /// Runs the command.

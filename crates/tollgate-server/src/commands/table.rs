@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::audit::escaped;
+use tollgate_config::text::escaped;
 use crate::calendar::utc;
 
 /// The most characters of a column: a long name must not push the others out of sight.

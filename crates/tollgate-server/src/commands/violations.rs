@@ -4,10 +4,10 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::Failure;
+use crate::failure::Failure;
 use super::database::{Meant, block_on};
 use super::table::{utc_second, write_table};
-use crate::audit::escaped;
+use tollgate_config::text::escaped;
 use crate::cli::ViolationsArgs;
 use crate::database::{ViolationFilter, ViolationRow};
 

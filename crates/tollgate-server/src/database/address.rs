@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use tollgate_config::encryption::percent_decoded;
+use tollgate_config::text::escaped;
+
 use super::encryption;
 use super::error::DatabaseError;
 
@@ -43,7 +46,7 @@ impl Address {
 
     fn of_sqlite(path: &str) -> Result<Self, DatabaseError> {
         let file = path.split('?').next().unwrap_or_default();
-        let shown = format!("sqlite:{}", crate::audit::escaped(file, 256));
+        let shown = format!("sqlite:{}", escaped(file, 256));
         if file.is_empty() || file.contains(":memory:") || path.contains("mode=memory") {
             return Err(DatabaseError::Url {
                 database: shown,
@@ -76,7 +79,7 @@ impl Address {
         Self {
             kind: Kind::Postgres,
             file: None,
-            shown: format!("postgres://{}", crate::audit::escaped(place, 256)),
+            shown: format!("postgres://{}", escaped(place, 256)),
             secrets,
         }
     }
@@ -122,7 +125,7 @@ impl Address {
         for secret in &self.secrets {
             text = text.replace(secret.as_str(), "***");
         }
-        crate::audit::escaped(&text, 512)
+        escaped(&text, 512)
     }
 }
 
@@ -155,25 +158,6 @@ fn is_about_data(error: &sqlx::Error) -> bool {
             .parse::<u32>()
             .is_ok_and(|code| matches!(code & 0xff, 19 | 20)),
     }
-}
-
-pub(super) fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let digits = tail.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        match digits.and_then(|two| u8::from_str_radix(two, 16).ok()) {
-            Some(byte) if *first == b'%' => {
-                bytes.push(byte);
-                rest = tail.get(2..).unwrap_or_default();
-            }
-            _ => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ impl Fields {
             _ => format!("{kind} {id}"),
         };
         Ok(Self {
-            which: crate::audit::escaped(&which, 200),
+            which: tollgate_config::text::escaped(&which, 200),
             left: fields.clone(),
         })
     }
@@ -130,7 +130,7 @@ impl Fields {
             None => Ok(()),
             Some(name) => Err(self.wrong(format!(
                 "the database has no place for the field {:?}",
-                crate::audit::escaped(name, 64)
+                tollgate_config::text::escaped(name, 64)
             ))),
         }
     }
@@ -139,7 +139,7 @@ impl Fields {
 /// As in the file, where it may be quoted, and in groups: 1_000.
 fn whole_number(value: &Value) -> Option<i64> {
     let number = match value {
-        Value::String(text) => i64::try_from(crate::document::reading::whole_number(text)?).ok()?,
+        Value::String(text) => i64::try_from(tollgate_config::document::reading::whole_number(text)?).ok()?,
         value => value.as_i64()?,
     };
     Some(number).filter(|number| *number >= 0)

@@ -13,15 +13,9 @@ use sqlx::postgres::{PgListener, PgPool};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::{Database, DatabaseError, Pool};
+use tollgate_config::WatchConfig;
 
-/// How often to look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WatchConfig {
-    /// How often to read the number, also when nobody says that it changed: by default every 30 s in PostgreSQL, which
-    /// says so, and every 500 ms in SQLite, which cannot. At most 60 s, at least 10 ms.
-    pub poll: Option<Duration>,
-}
+use super::{Database, DatabaseError, Pool};
 
 /// What a watch has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

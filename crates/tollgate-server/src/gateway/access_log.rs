@@ -17,7 +17,7 @@ use prometheus_client::metrics::counter::Counter;
 
 use tollgate_http::server::RejectedHead;
 
-use crate::config::AccessLogFormat;
+use tollgate_config::AccessLogFormat;
 use line::Line;
 pub(super) use line::{Entry, LoggedRequest};
 use writer::Writer;

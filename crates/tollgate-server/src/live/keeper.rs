@@ -13,7 +13,7 @@ use tollgate_tower::policy::Policy;
 use super::file::FileSign;
 use super::source::{FROM_DATABASE, compile, keep, open, watch};
 use super::{LiveConfig, Shared, StartError, cache};
-use crate::config::{Config, ConfigFile, RulesFrom};
+use tollgate_config::{Config, ConfigFile, RulesFrom};
 use crate::database::{Database, Loaded, Watch};
 
 /// An editor may write in several steps: nobody reads in between.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tollgate_tower::policy::Policy;
 
 use super::cache;
-use crate::config::Config;
+use tollgate_config::Config;
 use crate::database::{Database, DatabaseError, Loaded, Watch};
-use crate::document::Node;
+use tollgate_config::document::Node;
 
 /// Where rules come from, for the log and for problems.
 pub(super) const FROM_DATABASE: &str = "the database";

@@ -10,22 +10,22 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Unit;
 use tollgate::store::Spread;
 
-use super::decisions::{Counted, OTHER, OUTCOMES, RuleCounts};
-use crate::door::Door;
+use crate::counters::{Counted, OTHER, OUTCOMES, RuleCounts};
+use crate::decider::Decider;
 
 /// Clients in `/metrics`.
 const MOST_CLIENTS: usize = 10;
 
 #[derive(Debug)]
 pub(super) struct State {
-    door: Door,
+    door: Decider,
     started: SystemTime,
 }
 
 type Labels<'a, const N: usize> = [(&'static str, &'a str); N];
 
 impl State {
-    pub(super) fn of(door: Door) -> Self {
+    pub(super) fn of(door: Decider) -> Self {
         Self {
             door,
             started: SystemTime::now(),

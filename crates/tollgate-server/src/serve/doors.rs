@@ -9,10 +9,10 @@ use tokio_util::task::TaskTracker;
 
 use super::Source;
 use super::sockets::Sockets;
-use crate::commands::Failure;
-use crate::config::{AccessLogFormat, Config};
-use crate::descriptors::Connections;
-use crate::door::Door;
+use crate::failure::Failure;
+use tollgate_config::{AccessLogFormat, Config};
+use crate::serve::connection_budget::Connections;
+use crate::decider::Decider;
 use crate::gateway::{Gateway, GatewayMetrics, LogFile};
 use crate::listen::{self, ListenConfig, ListenMetrics, Uncounted};
 use crate::proxy::{Proxy, ProxyMetrics, ProxySettings};
@@ -28,7 +28,7 @@ const SERVICE_STREAMS: u32 = 1_024;
 
 /// All that a door may need to open.
 pub(super) struct Opening<'a> {
-    pub(super) door: &'a Door,
+    pub(super) door: &'a Decider,
     pub(super) config: &'a Arc<Config>,
     pub(super) sockets: &'a Sockets,
     /// How many connections each listener may have.

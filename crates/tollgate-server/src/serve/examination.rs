@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::store::RedisStore;
 
-use crate::config::StoreConfig;
+use tollgate_config::StoreConfig;
 
 /// How long to wait for a server that does not answer before the next try.
 const TRY_EVERY: Duration = Duration::from_secs(5);

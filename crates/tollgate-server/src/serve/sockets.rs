@@ -11,8 +11,8 @@ use std::os::unix::net::UnixStream;
 use listenfd::ListenFd;
 use socket2::SockRef;
 
-use crate::commands::Failure;
-use crate::config::Config;
+use crate::failure::Failure;
+use tollgate_config::Config;
 
 /// The name under which the one who hands over waits to hear that all is well.
 pub(super) const READY: &str = "tollgate-ready";
@@ -84,7 +84,7 @@ impl Inherited {
                 .local_addr()
                 .map(|at| at.to_string())
                 .unwrap_or_default();
-            let name = crate::audit::escaped(&name, 80);
+            let name = tollgate_config::text::escaped(&name, 80);
             tracing::warn!(
                 name,
                 address,

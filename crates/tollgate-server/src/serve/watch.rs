@@ -11,7 +11,7 @@ use tollgate::SharedStats;
 use crate::admin::{Health, LEAST_SHARE};
 use crate::audit::TrailStats;
 use crate::database::WatchStats;
-use crate::door::Door;
+use crate::decider::Decider;
 use crate::live::LiveStats;
 use crate::stalls::Stalls;
 
@@ -22,7 +22,7 @@ const REMIND_EVERY: Duration = Duration::from_secs(60);
 const MEMORY_EVERY: u32 = 10;
 
 /// Looks until it is aborted.
-pub(super) async fn run(door: Door, health: Arc<Health>) {
+pub(super) async fn run(door: Decider, health: Arc<Health>) {
     let mut watch = Watch::default();
     let mut looks = tokio::time::interval(LOOK_EVERY);
     for nth in 0_u32.. {

@@ -28,8 +28,7 @@ use super::check::read_uri;
 use super::metrics::{Endpoint, Outcome};
 use super::problem::Problem;
 use super::{Service, Shared};
-use crate::config;
-use crate::door::Door;
+use crate::decider::Decider;
 use crate::traces::Parent;
 
 /// What was to be answered if nginx could say it: it knows 2xx, 401 and 403, and makes 500 of all else.
@@ -44,7 +43,7 @@ pub(super) struct Auth {
 }
 
 impl Auth {
-    pub(super) fn new(door: &Door, config: &config::Service) -> Self {
+    pub(super) fn new(door: &Decider, config: &tollgate_config::Service) -> Self {
         let max_waiting = config
             .waiting
             .max_waiting_with(config.connections.max_connections);

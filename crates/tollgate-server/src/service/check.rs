@@ -18,8 +18,8 @@ use super::metrics::{Endpoint, Outcome};
 use super::problem::Problem;
 use super::reading::{self, Fields, LONGEST_PATH, LONGEST_TEXT, is_longer, kind};
 use super::{Service, Shared};
-use crate::document::reading::shortened;
-use crate::facts::Facts;
+use tollgate_config::document::reading::shortened;
+use tollgate_tower::policy::RequestAttributes;
 use crate::traces::Parent;
 
 /// The most checks of one question.
@@ -49,7 +49,7 @@ enum Check<'a> {
     /// A request as it came to a gateway.
     Described(Box<Described>),
     /// What somebody found out about one.
-    Told(Facts<'a>),
+    Told(RequestAttributes<'a>),
     /// One that can be read in more than one way.
     Refused(Refusal),
 }
@@ -202,7 +202,7 @@ fn read<'a>(check: &'a Value, at: &str, policy: &'a Policy) -> Result<Check<'a>,
     let cost = fields.number("cost")?;
     let ignored = |_: &str| Ok(());
     Ok(match told(&fields, policy, ignored)? {
-        Ok(facts) => Check::Told(Facts { cost, ..facts }),
+        Ok(facts) => Check::Told(RequestAttributes { cost, ..facts }),
         Err(refusal) => Check::Refused(refusal),
     })
 }
@@ -212,15 +212,15 @@ pub(super) fn told<'a>(
     fields: &Fields<'a>,
     policy: &'a Policy,
     unknown: impl Fn(&str) -> Result<(), Problem>,
-) -> Result<Result<Facts<'a>, Refusal>, Problem> {
+) -> Result<Result<RequestAttributes<'a>, Refusal>, Problem> {
     let text = |name| fields.text(name, LONGEST_TEXT);
-    let mut facts = Facts {
+    let mut facts = RequestAttributes {
         client: text("client")?.map(Into::into),
         plan: text("plan")?.map(Into::into),
         ip: ip(fields)?,
         route: text("route")?,
         method: text("method")?,
-        ..Facts::default()
+        ..RequestAttributes::default()
     };
     if let Some(host) = text("host")?
         && let Err(error) = facts.set_host(host)

@@ -6,7 +6,7 @@ use http::{Method, Response, StatusCode, Uri};
 use tollgate_tower::answer::{Dialect, failure};
 
 use super::ENDPOINTS;
-use crate::audit::escaped;
+use tollgate_config::text::escaped;
 use crate::bearer::SENT_BY_A_PAGE;
 
 /// An answer that is not the one that was asked for.

@@ -38,8 +38,7 @@ use tonic_health::ServingStatus;
 use super::metrics::{Endpoint, Outcome};
 use super::problem::Problem;
 use super::{Service, Shared};
-use crate::audit::escaped;
-use crate::config;
+use tollgate_config::text::escaped;
 use crate::traces::Parent;
 use descriptor::Descriptor;
 use generated::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -58,12 +57,12 @@ const MAX_DESCRIPTORS: usize = 64;
 /// What answers Envoys.
 #[derive(Debug)]
 pub(super) struct Rls {
-    config: config::Rls,
+    config: tollgate_config::Rls,
     log: RefusalLog,
 }
 
 impl Rls {
-    pub(super) fn new(config: config::Rls) -> Self {
+    pub(super) fn new(config: tollgate_config::Rls) -> Self {
         Self {
             config,
             log: RefusalLog::default(),

@@ -15,9 +15,9 @@ use super::metrics::Endpoint;
 use super::problem::Problem;
 use super::reading::{self, Fields};
 use super::{Service, Shared};
-use crate::audit::escaped;
-use crate::document::reading::shortened;
-use crate::facts::Facts;
+use tollgate_config::text::escaped;
+use tollgate_config::document::reading::shortened;
+use tollgate_tower::policy::RequestAttributes;
 use crate::usage::{Forgotten, Report};
 
 pub(super) async fn inspect(State(shared): Service, request: Request) -> Response<Body> {
@@ -108,7 +108,7 @@ fn everybody(fields: &Fields<'_>) -> Result<bool, Problem> {
 
 /// Who is meant. An attribute that no rule looks at names no caller, and a path that is refused has no bucket: both are errors rather than
 /// left out, which would mean somebody else.
-fn read<'a>(fields: &Fields<'a>, policy: &'a Policy) -> Result<Facts<'a>, Problem> {
+fn read<'a>(fields: &Fields<'a>, policy: &'a Policy) -> Result<RequestAttributes<'a>, Problem> {
     let unknown = |name: &str| {
         let what = format!("no rule looks at {}", shortened(name));
         Err(fields.wrong("attributes", what).not_found())

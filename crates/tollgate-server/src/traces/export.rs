@@ -21,7 +21,7 @@ use super::otlp::{
     ExportTraceServiceRequest, ExportTraceServiceResponse, InstrumentationScope, KeyValue,
     Resource, ResourceSpans, ScopeSpans, Span,
 };
-use crate::config::{TracesConfig, TracesProtocol};
+use tollgate_config::{TracesConfig, TracesProtocol};
 
 /// The most spans of one message.
 const MOST_TOGETHER: usize = 512;

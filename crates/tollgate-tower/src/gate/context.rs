@@ -3,15 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::HeaderMap;
-use http::uri::PathAndQuery;
+use http::{HeaderMap, Uri};
 use tollgate::Decision;
 
-use super::attributes::RequestAttributes;
 use super::decided::Decided;
 use crate::answer::Dialect;
 use crate::identity::Caller;
-use crate::policy::Policy;
+use crate::policy::{Policy, RequestAttributes};
 
 /// What is known of one request: created when it arrives, passed on, and filled on the way. So its client is found once, and its
 /// rules are matched once.
@@ -22,13 +20,11 @@ pub struct RequestContext {
     policy: Arc<Policy>,
     pub(super) dialect: Dialect,
     pub(super) caller: Option<Caller>,
-    /// What a closure said of the request beside who sent it.
-    pub(super) attributes: Option<Box<RequestAttributes>>,
+    /// What a closure said of the request beside whose it is.
+    pub(super) described: Option<Box<RequestAttributes<'static>>>,
     pub(super) cost: Option<u64>,
     /// The normal form of the path, if the request has another.
     pub(super) path: Option<Box<str>>,
-    /// The target to forward, if it is not the one that came.
-    pub(super) forwarded: Option<PathAndQuery>,
     pub(super) keeps_route: bool,
     pub(super) route: Option<Box<str>>,
     pub(super) decision: Option<Decided>,
@@ -45,10 +41,9 @@ impl RequestContext {
             policy,
             dialect: Dialect::Http,
             caller: None,
-            attributes: None,
+            described: None,
             cost: None,
             path: None,
-            forwarded: None,
             keeps_route: false,
             route: None,
             decision: None,
@@ -97,6 +92,13 @@ impl RequestContext {
         self.path.as_deref()
     }
 
+    /// Notes the normal form of the path, if the request has another.
+    pub(super) fn note_path(&mut self, uri: &Uri, normal: &str) {
+        if uri.path() != normal {
+            self.path = Some(normal.into());
+        }
+    }
+
     /// Keeps the [route](Self::route), which costs an allocation.
     pub fn keep_route(&mut self) {
         self.keeps_route = true;
@@ -106,6 +108,10 @@ impl RequestContext {
     #[must_use]
     pub fn route(&self) -> Option<&str> {
         self.route.as_deref()
+    }
+
+    pub(crate) fn decided(&self) -> Option<&Decided> {
+        self.decision.as_ref()
     }
 
     /// The decision, once there is one. A request that passes uncharged has none.

@@ -24,7 +24,7 @@ impl Deadline {
 }
 
 /// How long this request may wait: the shortest of what was said.
-pub(super) fn patience(extensions: &Extensions, headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn patience(extensions: &Extensions, headers: &HeaderMap) -> Option<Duration> {
     let told = extensions
         .get::<Deadline>()
         .map(|Deadline(time)| time.saturating_duration_since(Instant::now()));

@@ -19,14 +19,13 @@ use tollgate::Decision;
 #[derive(Clone, Debug)]
 pub struct Decided(Arc<Decision>);
 
-/// Among a request's extensions: its response is to carry its decision, whatever [`keep_decisions`](super::TollgateLayer::keep_decisions) says. For who
-/// looks at some requests only.
-#[derive(Clone, Copy, Debug)]
-pub struct KeepDecision;
-
 impl Decided {
     pub(super) fn new(decision: Decision) -> Self {
         Self(Arc::new(decision))
+    }
+
+    pub(super) fn into_decision(self) -> Decision {
+        Arc::unwrap_or_clone(self.0)
     }
 }
 

@@ -21,7 +21,7 @@ impl<F: Fn() -> Arc<Policy> + Send + Sync> PolicySource for F {
 }
 
 /// Always the same.
-pub(super) struct Fixed(pub(super) Arc<Policy>);
+pub(crate) struct Fixed(pub(crate) Arc<Policy>);
 
 impl PolicySource for Fixed {
     fn policy(&self) -> Arc<Policy> {
@@ -30,7 +30,7 @@ impl PolicySource for Fixed {
 }
 
 /// The limiter's own rules, which may change, for callers who are found in one way.
-pub(super) struct HeldRules {
+pub(crate) struct HeldRules {
     limiter: Arc<Limiter>,
     identity: Identity,
     clients: Clients,
@@ -39,7 +39,7 @@ pub(super) struct HeldRules {
 }
 
 impl HeldRules {
-    pub(super) fn new(limiter: Arc<Limiter>, identity: Identity, clients: Clients) -> Self {
+    pub(crate) fn new(limiter: Arc<Limiter>, identity: Identity, clients: Clients) -> Self {
         let rules = limiter.rules();
         let policy = Policy::new((*rules).clone(), identity.clone(), clients.clone());
         Self {

@@ -40,7 +40,7 @@ impl WaitLimits {
     }
 
     /// Counts a request that begins to wait; `None` if too many do.
-    pub(super) fn enter(&self, address: Option<IpAddr>) -> Option<Waiting> {
+    pub(crate) fn enter(&self, address: Option<IpAddr>) -> Option<Waiting> {
         let Shared {
             max_waiting,
             per_address,
@@ -75,7 +75,7 @@ impl Shared {
 
 /// A request that waits, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     shared: Arc<Shared>,
     address: Option<IpAddr>,
 }

@@ -83,6 +83,8 @@ pub enum How {
     UnknownId,
     /// Its address.
     Address,
+    /// The program itself says so.
+    Told,
     /// Nothing: it has no name.
     Nothing,
 }
@@ -94,6 +96,7 @@ impl fmt::Display for How {
             Self::KnownId => "by the id of a known client in a header",
             Self::UnknownId => "by an id in a header",
             Self::Address => "by its address",
+            Self::Told => "by what the program says",
             Self::Nothing => "by nothing",
         })
     }

@@ -1,5 +1,5 @@
-//! A request on its way. Nothing is charged before it is polled, and nothing boxed unless it has to wait: for the answer of a shared
-//! store, or for its turn.
+//! A request on its way. Nothing is charged before it is polled, and nothing boxed unless it has to wait: for the response of a
+//! shared store, or for its turn.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,12 +12,17 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::TollgateBody;
-use super::decided::Decided;
-use super::gate::{Admission, Gate, Settled};
-use super::place::at_once;
-use crate::answer::Answers;
+use super::peer_addr::peer_of;
+use crate::gate::{Gate, RequestContext, Settled, at_once};
 
-type Waiting = Pin<Box<dyn Future<Output = Option<Admission>> + Send>>;
+/// What becomes of a request that has to wait.
+struct Waited {
+    request: Parts,
+    context: RequestContext,
+    admitted: Result<(), Response<Bytes>>,
+}
+
+type Waiting = Pin<Box<dyn Future<Output = Waited> + Send>>;
 
 pin_project! {
     /// The response of a [`TollgateService`](super::TollgateService).
@@ -38,8 +43,8 @@ pin_project! {
     #[project = StateProjected]
     enum State<F, B> {
         New { request: Option<Request<B>> },
-        Waiting { admission: Waiting, body: Option<B> },
-        Running { #[pin] response: F, decided: Option<Decided>, answers: Option<Arc<Answers>>, keeps: bool },
+        Waiting { waiting: Waiting, body: Option<B> },
+        Running { #[pin] response: F, context: RequestContext },
         Answered { response: Option<Response<Bytes>> },
     }
 }
@@ -73,26 +78,26 @@ where
                     Some(request) => begin(this.gate, request, this.service),
                     None => None,
                 },
-                StateProjected::Waiting { admission, body } => {
-                    let admission = ready!(admission.as_mut().poll(context));
-                    (admission.zip(body.take())).and_then(|(admission, body)| {
-                        go_on(this.gate, admission, body, this.service)
-                    })
+                StateProjected::Waiting { waiting, body } => {
+                    let waited = ready!(waiting.as_mut().poll(context));
+                    let Waited {
+                        request,
+                        context,
+                        admitted,
+                    } = waited;
+                    match admitted {
+                        Ok(()) => (body.take())
+                            .and_then(|body| pass(this.gate, request, body, context, this.service)),
+                        Err(response) => Some(stop(this.gate, &context, response)),
+                    }
                 }
                 StateProjected::Running {
                     response,
-                    decided,
-                    answers,
-                    keeps,
+                    context: known,
                 } => {
                     let mut response = ready!(response.poll(context))?;
-                    if let Some(decided) = decided.take() {
-                        let answers = answers.as_deref().unwrap_or(&this.gate.answers);
-                        answers.add(&decided, response.headers_mut());
-                        if *keeps {
-                            response.extensions_mut().insert(decided);
-                        }
-                    }
+                    this.gate.add_headers(known, response.headers_mut());
+                    this.gate.keep_decision(known, &mut response);
                     return Poll::Ready(Ok(response.map(TollgateBody::of_service)));
                 }
                 StateProjected::Answered { response } => match response.take() {
@@ -119,78 +124,66 @@ fn begin<S, B>(
 where
     S: Service<Request<B>>,
 {
-    let is_unasked = gate.passes_unasked(request.method(), request.headers());
-    let (mut parts, body) = request.into_parts();
-    if is_unasked {
-        if let Some(refused) = gate.pass_unasked(&mut parts) {
-            return Some(stop(refused));
-        }
-        return Some(State::Running {
-            response: service.take()?.call(Request::from_parts(parts, body)),
-            decided: None,
-            answers: None,
-            keeps: false,
-        });
+    let (mut request, body) = request.into_parts();
+    let peer = peer_of(&request.extensions, gate.peer.as_ref());
+    let mut context = RequestContext::new(peer, gate.policies.policy());
+    if gate.passes_uncharged(&request.method, &request.headers) {
+        return match gate.pass_uncharged(&mut request, &mut context) {
+            Some(refused) => Some(stop(gate, &context, refused)),
+            None => pass(gate, request, body, context, service),
+        };
     }
-    let decided = match gate.answers_at_once {
-        true => at_once(gate.decide(&parts)),
-        false => None,
-    };
-    let waiting: Waiting = match decided.map(|charged| gate.settle(&mut parts, charged)) {
-        Some(Settled::Go(decided, answers)) => {
-            return pass(gate, parts, body, decided, answers, service);
+    let mut is_queued = false;
+    if gate.answers_at_once
+        && let Some(decided) = at_once(gate.decide(&request, &mut context))
+    {
+        match gate.settle(&mut request, &mut context, decided) {
+            Settled::Go => return pass(gate, request, body, context, service),
+            Settled::Stop(response) => return Some(stop(gate, &context, response)),
+            Settled::Queued => is_queued = true,
         }
-        Some(Settled::Stop(response)) => return Some(stop(response)),
-        Some(Settled::Queued(charged)) => Box::pin(Arc::clone(gate).queue(parts, charged)),
-        None => Box::pin(Arc::clone(gate).admit(parts)),
-    };
+    }
+    let gate = Arc::clone(gate);
+    let waiting: Waiting = Box::pin(async move {
+        let admitted = match is_queued {
+            true => gate.queue(&mut request, &mut context).await,
+            false => gate.admit(&mut request, &mut context).await,
+        };
+        Waited {
+            request,
+            context,
+            admitted,
+        }
+    });
     Some(State::Waiting {
-        admission: waiting,
+        waiting,
         body: Some(body),
     })
 }
 
-fn go_on<S, B>(
-    gate: &Gate,
-    admission: Admission,
-    body: B,
-    service: &mut Option<S>,
-) -> Option<State<S::Future, B>>
-where
-    S: Service<Request<B>>,
-{
-    match admission {
-        Admission::Go(parts, decided, answers) => {
-            pass(gate, parts, body, decided, answers, service)
-        }
-        Admission::Stop(response) => Some(stop(response)),
-    }
-}
-
 fn pass<S, B>(
     gate: &Gate,
-    mut parts: Parts,
+    mut request: Parts,
     body: B,
-    decided: Decided,
-    answers: Option<Arc<Answers>>,
+    context: RequestContext,
     service: &mut Option<S>,
 ) -> Option<State<S::Future, B>>
 where
     S: Service<Request<B>>,
 {
-    let keeps = gate.keeps_decision_of(&parts);
-    if gate.hands_on_decisions {
-        parts.extensions.insert(decided.clone());
+    if gate.hands_on_decisions
+        && let Some(decided) = context.decided()
+    {
+        request.extensions.insert(decided.clone());
     }
     Some(State::Running {
-        response: service.take()?.call(Request::from_parts(parts, body)),
-        decided: Some(decided),
-        answers,
-        keeps,
+        response: service.take()?.call(Request::from_parts(request, body)),
+        context,
     })
 }
 
-fn stop<F, B>(response: Response<Bytes>) -> State<F, B> {
+fn stop<F, B>(gate: &Gate, context: &RequestContext, mut response: Response<Bytes>) -> State<F, B> {
+    gate.keep_decision(context, &mut response);
     State::Answered {
         response: Some(response),
     }

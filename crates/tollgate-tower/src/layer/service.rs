@@ -8,7 +8,7 @@ use tower_service::Service;
 
 use super::body::TollgateBody;
 use super::future::ResponseFuture;
-use super::gate::Gate;
+use crate::gate::Gate;
 
 /// Limits the service it holds. Made by a [`TollgateLayer`](super::TollgateLayer).
 #[derive(Clone, Debug)]

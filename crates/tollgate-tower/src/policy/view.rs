@@ -1,18 +1,20 @@
-//! A request as a policy sees it.
+//! An HTTP request as rules see it.
 
 use std::net::IpAddr;
 
 use http::Method;
-use tollgate::{ForwardedPath, Path, Request};
+use tollgate::{ForwardedPath, Path, Request, RuleSet};
 
 use super::target::Target;
-use super::{Head, Policy, Refusal};
+use super::{Head, Policy, Refusal, RequestAttributes};
 use crate::identity::Caller;
 
-/// A request, seen once: who calls, its path in its normal form, and those of its headers that rules look at.
+/// An HTTP request as rules see it: its client, its path in its normal form, and those of its headers that rules look at.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
     caller: Caller,
+    /// What a closure said of it beside whose request it is.
+    described: Option<Box<RequestAttributes<'static>>>,
     target: Target<'a>,
 }
 
@@ -23,18 +25,59 @@ impl<'a> View<'a> {
         peer: IpAddr,
         forward: ForwardedPath,
     ) -> Result<Self, Refusal> {
-        // First, as a path that is refused needs no caller.
+        // First, because a path that is refused needs no caller.
         let target = Target::of(policy.rules(), head, forward)?;
         let caller = policy
             .identity()
             .caller(peer, head.headers, policy.clients())?;
-        Ok(Self { caller, target })
+        Ok(Self {
+            caller,
+            described: None,
+            target,
+        })
     }
 
-    /// Who calls.
+    /// A request that `described` says more about.
+    pub(crate) fn described(
+        policy: &Policy,
+        head: &Head<'a>,
+        peer: IpAddr,
+        forward: ForwardedPath,
+        mut described: Box<RequestAttributes<'static>>,
+    ) -> Result<Self, Refusal> {
+        let target = Target::of(policy.rules(), head, forward)?;
+        let caller = described.caller(policy, peer, head.headers)?;
+        Ok(Self {
+            caller,
+            described: Some(described),
+            target,
+        })
+    }
+
+    /// A request that was seen before.
+    pub(crate) fn again(
+        rules: &RuleSet,
+        head: &Head<'a>,
+        forward: ForwardedPath,
+        caller: Caller,
+        described: Option<Box<RequestAttributes<'static>>>,
+    ) -> Result<Self, Refusal> {
+        Ok(Self {
+            caller,
+            described,
+            target: Target::of(rules, head, forward)?,
+        })
+    }
+
+    /// Whose request it is.
     #[must_use]
     pub fn caller(&self) -> &Caller {
         &self.caller
+    }
+
+    /// What stays of it without its head.
+    pub(crate) fn into_parts(self) -> (Caller, Option<Box<RequestAttributes<'static>>>) {
+        (self.caller, self.described)
     }
 
     /// The path in its normal form, as it is matched.
@@ -49,13 +92,13 @@ impl<'a> View<'a> {
         self.target.method
     }
 
-    /// The host, as rules compare it: in small letters and without a port.
+    /// The host, as rules compare it: in lower case and without a port.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         self.target.host.as_deref()
     }
 
-    /// The same request if this client had made it, by this plan, from the same address: for who explains what would become of it.
+    /// The same request if this client had made it, by this plan, from the same address.
     #[must_use]
     pub fn request_by<'r>(&'r self, client: &'r str, plan: Option<&'r str>) -> Request<'r> {
         let caller = Request::new().ip(self.caller.ip()).client(client);
@@ -68,6 +111,18 @@ impl<'a> View<'a> {
     /// The request, ready for the engine.
     #[must_use]
     pub fn request(&self) -> Request<'_> {
-        self.target.asked_by(self.caller.request())
+        let mut request = self.caller.request();
+        if let Some(described) = &self.described {
+            if let Some(route) = &described.route {
+                request = request.route(route);
+            }
+            for (name, value) in &described.attributes {
+                request = request.attribute(*name, value);
+            }
+            if let Some(cost) = described.cost {
+                request = request.cost(cost);
+            }
+        }
+        self.target.asked_by(request)
     }
 }

@@ -16,8 +16,9 @@ use tollgate::{
 use tollgate_tower::TollgateLayer;
 use tollgate_tower::answer::HeaderFamilies;
 use tollgate_tower::identity::{Client, Clients, Identity, IdentityConfig, api_key_sha256};
-use tollgate_tower::layer::{Ask, Decided, Observer, PeerAddr};
+use tollgate_tower::layer::{Decided, Observer, PeerAddr};
 use tollgate_tower::policy::Policy;
+use tollgate_tower::policy::RequestAttributes;
 
 use crate::served::{NOW, Server, fields, hand, layer, limiter, rule, serve};
 
@@ -298,7 +299,7 @@ async fn a_closure_says_who_asks_and_what_it_costs() {
     };
     let layer = TollgateLayer::new(limiter(&hand(), rules))
         .request(move |parts| {
-            let mut ask = Ask::new().client(text(parts, "x-who").unwrap_or_default());
+            let mut ask = RequestAttributes::new().client(text(parts, "x-who").unwrap_or_default());
             if let Some(plan) = text(parts, "x-plan") {
                 ask = ask.plan(plan);
             }
@@ -348,7 +349,9 @@ async fn what_a_closure_leaves_out_is_found_by_the_peer_and_the_identity() {
         .peer_from(|_| Some(SocketAddr::from(([127, 0, 0, 1], 7))))
         .request(|parts| {
             let text = |name: &str| Some(parts.headers.get(name)?.to_str().ok()?.to_owned());
-            let ask = text("x-account").map_or(Ask::new(), |account| Ask::new().client(account));
+            let ask = text("x-account").map_or(RequestAttributes::new(), |account| {
+                RequestAttributes::new().client(account)
+            });
             match text("x-address") {
                 Some(address) => ask.ip(address.parse().unwrap()),
                 None => ask,
@@ -428,8 +431,8 @@ async fn a_closures_client_has_the_name_of_the_policy() {
         .policy(policy.clone())
         .peer_from(|_| Some(SocketAddr::from(([127, 0, 0, 1], 7))))
         .request(|parts| match parts.headers.get("x-account") {
-            Some(account) => Ask::new().client(account.to_str().unwrap()),
-            None => Ask::new(),
+            Some(account) => RequestAttributes::new().client(account.to_str().unwrap().to_owned()),
+            None => RequestAttributes::new(),
         });
     let server = serve(app(layer)).await;
     for (account, name, user) in [

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::cli::{ExportArgs, ExportFormat};
-use crate::commands::Failure;
+use crate::failure::Failure;
 use crate::commands::database::{Meant, block_on};
 
 /// The fields in the order in which people write them.

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::commands::Failure;
+use crate::failure::Failure;
 use crate::commands::database::Meant;
-use crate::config::{self, PolicyConfig};
-use crate::document::{Node, Problems, Spot};
+use tollgate_config::{PolicyConfig};
+use tollgate_config::document::{Node, Problems, Spot};
 
 /// Whether these rules and clients can be used together, by the identity, paths and costs of the configuration that was
 /// named, or the usual ones.
@@ -29,7 +29,7 @@ pub(super) fn validate_nodes(
     let policy: &PolicyConfig = match &meant.config {
         Some(config) => &config.policy,
         None => {
-            usual = config::parse("rules: [{ id: any, per: [], limit: 1/s }]", &|_| None)?;
+            usual = tollgate_config::parse("rules: [{ id: any, per: [], limit: 1/s }]", &|_| None)?;
             &usual.policy
         }
     };

@@ -11,11 +11,11 @@ use super::generated::envoy::extensions::common::ratelimit::v3::RateLimitDescrip
 use super::generated::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use super::generated::envoy::r#type::v3::RateLimitUnit;
 use super::refusal::Refusal;
-use crate::facts::Facts;
+use tollgate_tower::policy::RequestAttributes;
 
 /// What one descriptor says.
 pub(super) struct Descriptor<'a> {
-    pub(super) facts: Facts<'a>,
+    pub(super) facts: RequestAttributes<'a>,
     /// What it wants in place of the rules' limits.
     limit: Option<Limit>,
 }
@@ -27,10 +27,10 @@ impl<'a> Descriptor<'a> {
         hits: u32,
         policy: &'a Policy,
     ) -> Result<Self, Refusal> {
-        let mut facts = Facts {
+        let mut facts = RequestAttributes {
             // A request that says no hits says 0, which is no wish to look.
             cost: said.hits_addend.or((hits > 0).then_some(u64::from(hits))),
-            ..Facts::default()
+            ..RequestAttributes::default()
         };
         if said.entries.is_empty() {
             return Err(Refusal::NoEntries);
@@ -76,7 +76,7 @@ impl<'a> Descriptor<'a> {
 
 /// Of a key that is there twice, the first counts.
 fn add<'a>(
-    facts: &mut Facts<'a>,
+    facts: &mut RequestAttributes<'a>,
     key: &[u8],
     value: &'a [u8],
     policy: &'a Policy,
@@ -125,7 +125,7 @@ fn add<'a>(
     Ok(())
 }
 
-fn add_address(facts: &mut Facts<'_>, key: &'static str, value: &[u8]) -> Result<(), Refusal> {
+fn add_address(facts: &mut RequestAttributes<'_>, key: &'static str, value: &[u8]) -> Result<(), Refusal> {
     let ip = parse_address(text(key, value)?).map_err(|_| Refusal::Address(key))?;
     facts.ip.get_or_insert(ip);
     Ok(())

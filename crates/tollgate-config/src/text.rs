@@ -1,0 +1,107 @@
+//! Makes text that somebody else chose safe to store and to show: no control characters, nothing that turns the
+//! direction of what follows, and a bounded length.
+
+/// `text` with everything escaped that does not show as itself, at most `most` characters of it; `…` says that there was
+/// more.
+///
+/// A backslash is doubled, so that what is escaped cannot be mistaken for what was sent.
+///
+/// ```
+/// assert_eq!(tollgate_config::text::escaped("a\nb\u{202e}\\", 80), r"a\nb\u{202e}\\");
+/// assert_eq!(tollgate_config::text::escaped("abcdef", 4), "abc…");
+/// ```
+#[must_use]
+pub fn escaped(text: &str, most: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(most));
+    push_escaped(&mut out, text, most, false);
+    out
+}
+
+/// Appends at most `most` characters. In a part of a name, blanks and equal signs are escaped as well.
+pub fn push_escaped(out: &mut String, text: &str, most: usize, in_name: bool) {
+    let mut room = most;
+    // Where to cut if more comes than fits, so that the mark has room.
+    let mut cut = out.len();
+    for c in text.chars() {
+        let used = push_char(out, c, in_name);
+        if used > room {
+            out.truncate(cut);
+            if most > 0 {
+                out.push('…');
+            }
+            return;
+        }
+        room -= used;
+        if room > 0 {
+            cut = out.len();
+        }
+    }
+}
+
+/// How many characters were appended.
+fn push_char(out: &mut String, c: char, in_name: bool) -> usize {
+    let hidden = c.is_control() || is_invisible(c) || in_name && matches!(c, ' ' | '=');
+    if !hidden && c != '\\' {
+        out.push(c);
+        return 1;
+    }
+    let before = out.len();
+    match c {
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        c => out.extend(c.escape_unicode()),
+    }
+    // All of them ASCII.
+    out.len() - before
+}
+
+/// Marks of direction, joiners and blanks of no width: text with them does not read as it is.
+fn is_invisible(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_hidden_is_left() {
+        for (text, expected) in [
+            ("merchant_123", "merchant_123"),
+            ("crème 🦀", "crème 🦀"),
+            ("a\0b", "a\\u{0}b"),
+            ("a\r\n\tb", "a\\r\\n\\tb"),
+            ("\u{1b}[31m", "\\u{1b}[31m"),
+            ("evil\u{202e}txt", "evil\\u{202e}txt"),
+            ("\u{200b}\u{feff}\u{2066}", "\\u{200b}\\u{feff}\\u{2066}"),
+            ("\\u{0}", "\\\\u{0}"),
+            ("'; DROP TABLE rules; --", "'; DROP TABLE rules; --"),
+        ] {
+            assert_eq!(escaped(text, 200), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_long_is_cut_between_characters_and_marked() {
+        assert_eq!(escaped("abcd", 4), "abcd");
+        assert_eq!(escaped("abcde", 4), "abc…");
+        assert_eq!(escaped("ab\n\n", 5), "ab\\n…");
+        assert_eq!(escaped("🦀🦀🦀", 2), "🦀…");
+        assert_eq!(escaped("x", 0), "");
+        let long = escaped(&"\0".repeat(1_000_000), 256);
+        assert!(long.chars().count() <= 256 && long.ends_with('…'), "{long}");
+    }
+
+    #[test]
+    fn a_value_cannot_pose_as_another_part_of_a_name() {
+        let mut name = String::new();
+        push_escaped(&mut name, "a route=/admin", 100, true);
+        assert_eq!(name, "a\\u{20}route\\u{3d}/admin");
+    }
+}

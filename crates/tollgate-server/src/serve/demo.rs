@@ -1,0 +1,122 @@
+//! What runs where nothing is configured: a small API, rules for it, and what to try.
+
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::{get, post};
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::Failure;
+use tollgate_config::Config;
+use crate::listen::{self, ListenConfig};
+use crate::serve::Inherited;
+
+/// The configuration: a file like any other.
+const CONFIG: &str = include_str!("../assets/demo.yaml");
+
+/// The demo, with the socket of its API.
+#[derive(Debug)]
+pub(crate) struct Demo {
+    config: Box<Config>,
+    api: TcpListener,
+}
+
+impl Demo {
+    /// On the usual ports, or on others where those are in use.
+    pub(crate) fn new(inherited: &mut Inherited) -> Result<Self, Failure> {
+        let cannot =
+            |error: io::Error| Failure::Unavailable(format!("the demo cannot start: {error}"));
+        let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(cannot)?;
+        api.set_nonblocking(true).map_err(cannot)?;
+        let port = api.local_addr().map_err(cannot)?.port().to_string();
+        let variable = |name: &str| (name == "TOLLGATE_DEMO_API_PORT").then(|| port.clone());
+        let mut config = tollgate_config::parse(CONFIG, &variable)
+            .map_err(|problems| Failure::BadInput(problems.to_string()))?;
+        if let Some(gateway) = &mut config.gateway {
+            let at = inherited.at_or_elsewhere("gateway", gateway.listen);
+            gateway.listen = at.map_err(cannot)?;
+        }
+        if let Some(admin) = &mut config.admin {
+            let at = inherited.at_or_elsewhere("admin", admin.listen);
+            admin.listen = at.map_err(cannot)?;
+        }
+        Ok(Self {
+            config: Box::new(config),
+            api,
+        })
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Runs the API at an address of its own, as one behind a gateway does.
+    pub(crate) fn serve_api(
+        &self,
+        stop: CancellationToken,
+    ) -> Result<impl Future<Output = ()> + use<>, Failure> {
+        let socket = self
+            .api
+            .try_clone()
+            .and_then(tokio::net::TcpListener::from_std);
+        let socket = socket
+            .map_err(|error| Failure::Unavailable(format!("the demo cannot start: {error}")))?;
+        Ok(listen::serve(socket, ListenConfig::default(), stop, api()))
+    }
+
+    /// Lines to paste, and what to expect of them.
+    pub(crate) fn say_what_to_try(&self, listens: &[(&'static str, SocketAddr)]) {
+        let at = |door: &str| {
+            let mut listens = listens.iter();
+            let found = listens.find(|(name, _)| *name == door);
+            found.map_or_else(String::new, |(_, at)| at.to_string())
+        };
+        let text = WHAT_TO_TRY
+            .replace("GATEWAY", &at("gateway"))
+            .replace("ADMIN", &at("admin"));
+        // Without a terminal there is nobody to read it.
+        let _ = io::stdout().lock().write_all(text.as_bytes());
+    }
+}
+
+/// A few endpoints to be limited.
+fn api() -> Router {
+    let slow = || async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        "that took two seconds\n"
+    };
+    Router::new()
+        .route("/hello", get(async || "hello\n"))
+        .route("/v1/charges", post(async || "{\"charged\":true}\n"))
+        .route("/drivers/location", post(async || "thank you\n"))
+        .route("/slow", get(slow))
+}
+
+const WHAT_TO_TRY: &str = "
+This is a demo: there is no tollgate.yaml here. A small API stands behind the gateway at http://GATEWAY
+with example rules; usage is kept in memory. Try in another terminal:
+
+  # 1 a second with bursts of 5: five pass, then 429
+  for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%{http_code}\\n' http://GATEWAY/hello; done
+
+  # what a caller is told: the fields of the answer, and why it is denied
+  curl -si http://GATEWAY/hello
+
+  # alice has the plan pro, and so ten times as much
+  for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%{http_code}\\n' -H 'X-User-Id: alice' http://GATEWAY/hello; done
+
+  # three charges in any ten seconds
+  for i in 1 2 3 4 5; do curl -s -o /dev/null -w '%{http_code}\\n' -X POST http://GATEWAY/v1/charges; done
+
+  # a leaky bucket: updates of drivers leave the queue two a second, and those beyond it are denied
+  for i in 1 2 3 4 5 6 7 8; do curl -s -o /dev/null -w '%{http_code} after %{time_total} s\\n' -X POST http://GATEWAY/drivers/location & done; wait
+
+  # what was decided, by rule and outcome, and who is denied most often
+  curl -s http://ADMIN/metrics | grep tollgate_decisions_total
+  curl -s http://ADMIN/v1/top
+
+Ctrl-C ends it. `tollgate init` writes a configuration of your own.
+
+";
