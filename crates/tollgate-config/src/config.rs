@@ -165,4 +165,3 @@ pub(crate) fn known_fields() -> Vec<String> {
     };
     sections.into_iter().flat_map(of).collect()
 }
-

@@ -21,6 +21,7 @@ use std::fmt;
 pub use parse::{Document, LONGEST, decode, parse};
 pub use position::Span;
 pub use problem::{Problem, Problems, Severity, Spot};
+pub use reading::{listed, parsed_duration, shortened, whole_number};
 
 /// A value of a document, and where it stands.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,14 +5,14 @@ use std::time::Duration;
 use tollgate::{PathRules, Pattern};
 
 use super::answers::{self, AnswersConfig};
+use super::identity::{self, ClientEntry, IdentityDraft};
 use super::listeners::{self, Admin, Gateway, Service};
-use super::storage::{self, AuditDraft, DatabaseSettings, LogConfig};
 use super::rules::{self, CostEntry, RuleEntry};
+use super::storage::RulesFrom;
+use super::storage::{self, AuditDraft, DatabaseSettings, LogConfig};
 use super::store::{self, StoreDraft};
 use super::traces::{self, TracesConfig};
 use super::values::parsed;
-use super::identity::{self, ClientEntry, IdentityDraft};
-use super::storage::RulesFrom;
 use crate::document::reading::{Fields, Place, choice, duration};
 use crate::document::{Node, Problems, Spot};
 

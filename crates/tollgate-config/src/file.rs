@@ -89,7 +89,7 @@ impl ConfigFile {
     ///
     /// # Errors
     /// Everything that is wrong in this one.
-    pub(crate) fn check_alone(&self) -> Result<Config, Problems> {
+    pub fn check_alone(&self) -> Result<Config, Problems> {
         parse(self.text()?, &variable)
     }
 

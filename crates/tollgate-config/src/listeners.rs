@@ -83,6 +83,15 @@ pub struct Gateway {
 }
 
 impl Gateway {
+    /// The same with at most this many connections.
+    #[must_use]
+    pub fn within(&self, max_connections: usize) -> Self {
+        Self {
+            front: self.front.within(max_connections),
+            ..self.clone()
+        }
+    }
+
     /// The paths at which the upstream changes.
     pub(super) fn boundaries(&self) -> impl Iterator<Item = Pattern> {
         let paths = self.upstreams.iter().map(|upstream| &*upstream.path);

@@ -5,8 +5,8 @@ use tollgate_tower::identity::{Client, Clients, Identity};
 use tollgate_tower::policy::Policy;
 
 use super::answers::AnswersConfig;
-use super::rules::{self, RuleEntry};
 use super::identity::{self, ClientEntry, IdentityDraft};
+use super::rules::{self, RuleEntry};
 use crate::document::reading::{Place, shortened};
 use crate::document::{Node, Problems};
 

@@ -7,9 +7,9 @@ use tollgate::Name;
 
 use super::secret::{Secret, Url};
 use super::values::name;
-use crate::encryption::{Encryption, SSL_MODES};
 use crate::document::reading::{Fields, Place, choice, duration, listed, number, text, truth};
 use crate::document::{Problems, Spot};
+use crate::encryption::{Encryption, SSL_MODES};
 
 /// The scope of a database that several installations do not share.
 pub const DEFAULT_SCOPE: &str = "default";

@@ -213,9 +213,7 @@ fn value_of(name: &str, denial: &Denial<'_>) -> Filled {
         "limit" => number(decision.limit()),
         "retry_after" => number(denial.retry_after_seconds()),
         "retry_after_ms" => number(denial.retry_after_ms()),
-        _ => text(
-            (denial.request_headers().and_then(request_id)).and_then(|id| id.to_str().ok()),
-        ),
+        _ => text((denial.request_headers().and_then(request_id)).and_then(|id| id.to_str().ok())),
     }
 }
 

@@ -83,8 +83,8 @@ impl Deadline {
     }
 }
 
-/// What comes of this; `None` if that takes too long.
-pub(crate) async fn timeout<F: Future>(within: Duration, future: F) -> Option<F::Output> {
+/// The output of a future; `None` if it takes longer than `within`.
+pub async fn timeout<F: Future>(within: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut patience = Patience::default();
     patience.begin(Instant::now(), Some(within));

@@ -22,13 +22,13 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use tollgate_config::{Config, Secret};
+use tollgate_http::server::ExemptAddresses;
 use tollgate_tower::answer::PROBLEM_JSON;
 use tollgate_tower::layer::PeerAddr;
 
 use crate::bearer::SENT_BY_A_PAGE;
-use tollgate_config::{Config, Secret};
 use crate::decider::Decider;
-use crate::listen::Uncounted;
 use crate::metrics;
 use crate::metrics::Format;
 use status::status;
@@ -46,7 +46,7 @@ pub struct Admin {
 #[derive(Debug)]
 pub struct Inside {
     /// Where decisions are taken.
-    pub door: Decider,
+    pub decider: Decider,
     /// What is counted.
     pub registry: Registry,
     /// What the program was started with.
@@ -74,11 +74,11 @@ impl Admin {
     }
 
     /// Addresses of which any number of connections is accepted: trusted proxies, once rules are in force.
-    pub(crate) fn uncounted(&self) -> Uncounted {
+    pub(crate) fn exempt_addresses(&self) -> ExemptAddresses {
         let inside = Arc::clone(&self.inside);
-        Uncounted::those(move |ip| {
+        ExemptAddresses::new(move |ip| {
             let inside = inside.get();
-            inside.is_some_and(|inside| inside.door.policy().identity().trusts(ip))
+            inside.is_some_and(|inside| inside.decider.policy().identity().trusts(ip))
         })
     }
 
@@ -126,7 +126,10 @@ async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response<Bod
 
 async fn top(State(admin): State<Admin>) -> Response<Body> {
     match admin.inside.get() {
-        Some(inside) => as_json(StatusCode::OK, &json!(inside.door.top().most(usize::MAX))),
+        Some(inside) => as_json(
+            StatusCode::OK,
+            &json!(inside.decider.top().most(usize::MAX)),
+        ),
         None => not_yet(),
     }
 }

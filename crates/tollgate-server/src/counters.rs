@@ -6,4 +6,3 @@ mod top;
 pub use decisions::Decisions;
 pub(crate) use decisions::{Counted, OTHER, OUTCOMES, RuleCounts};
 pub use top::{Denied, Top, TopClients};
-pub(crate) use top::MOST_SHOWN;

@@ -13,10 +13,10 @@ use tollgate_tower::layer::Observer;
 use tollgate_tower::policy::{Head, Policy, Refusal};
 
 use crate::audit::{Trail, Violation};
-use tollgate_config::StoreConfig;
-use crate::live::Live;
 use crate::counters::{Decisions, Top};
+use crate::live::Live;
 use crate::traces::Tracer;
+use tollgate_config::StoreConfig;
 
 /// Decides about requests, and takes note of those it denies. A clone is the same door.
 #[derive(Clone, Debug)]

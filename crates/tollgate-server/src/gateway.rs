@@ -38,12 +38,12 @@ use tollgate_tower::layer::WaitLimits;
 
 pub use access_log::LogFile;
 
-use tollgate_config::{Preflights};
 use crate::decider::Decider;
 use access_log::AccessLog;
 use handler::{GatewayHandler, Shared};
 use metrics::GatewayMetrics;
 use request_id::RequestIds;
+use tollgate_config::Preflights;
 
 /// A running gateway.
 #[derive(Debug)]
@@ -201,12 +201,15 @@ fn access_log(
     metrics: &GatewayMetrics,
 ) -> Result<Option<(AccessLog, JoinHandle<()>)>, GatewayError> {
     let file = front.access_log_file.clone();
-    AccessLog::start(front.access_log, file.as_deref(), metrics.lines_lost.clone()).map_err(
-        |error| match file {
-            Some(file) => GatewayError::AccessLog(file, error),
-            None => GatewayError::System(error),
-        },
+    AccessLog::start(
+        front.access_log,
+        file.as_deref(),
+        metrics.lines_lost.clone(),
     )
+    .map_err(|error| match file {
+        Some(file) => GatewayError::AccessLog(file, error),
+        None => GatewayError::System(error),
+    })
 }
 
 /// Why a gateway cannot start.

@@ -32,11 +32,11 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use cli::{Cli, Command};
-use failure::Failure;
 use commands::{
     check_config, explain, init, inspect, reset, rules, serve as serve_command, simulate,
     violations,
 };
+use failure::Failure;
 
 /// Runs the program with the arguments of this process.
 #[must_use]

@@ -6,7 +6,6 @@
 
 mod cache;
 mod error;
-mod file;
 mod keeper;
 mod source;
 
@@ -20,11 +19,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tollgate_tower::policy::Policy;
 
-use tollgate_config::Config;
 use crate::database::{WatchCounts, WatchStats};
 pub use error::StartError;
-pub(crate) use file::FileSign;
 use keeper::Keeper;
+use tollgate_config::Config;
 
 /// What to follow.
 #[derive(Clone, Debug)]
@@ -122,7 +120,7 @@ impl Live {
     }
 
     /// Looks at the file and the database, whether they say that they changed or not.
-    pub fn look_again(&self) {
+    pub fn reload(&self) {
         self.shared.again.notify_one();
     }
 

@@ -47,7 +47,7 @@ pub const ENDPOINTS: [(&str, &str, &str); 7] = [
 
 /// What every endpoint has at hand.
 struct Shared {
-    door: Decider,
+    decider: Decider,
     /// Who asks must say it, if there is one.
     token: Option<Bearer>,
     auth: auth::Auth,
@@ -58,7 +58,7 @@ struct Shared {
 impl Shared {
     /// A span for what is asked, if it is drawn.
     fn span(&self, name: &'static str, parent: Option<Parent>) -> Option<Span> {
-        let tracer = self.door.tracer().filter(|tracer| tracer.draws())?;
+        let tracer = self.decider.tracer().filter(|tracer| tracer.draws())?;
         Some(tracer.span(name, parent))
     }
 
@@ -90,10 +90,10 @@ impl Shared {
 type Service = axum::extract::State<Arc<Shared>>;
 
 /// Everything this service answers.
-pub fn router(door: Decider, config: &tollgate_config::Service, metrics: Metrics) -> Router {
+pub fn router(decider: Decider, config: &tollgate_config::Service, metrics: Metrics) -> Router {
     let shared = Arc::new(Shared {
-        auth: auth::Auth::new(&door, config),
-        door,
+        auth: auth::Auth::new(&decider, config),
+        decider,
         token: config.token.as_ref().map(Bearer::of),
         rls: rls::Rls::new(config.rls.clone()),
         metrics,

@@ -30,8 +30,8 @@ use tokio::sync::oneshot;
 pub use context::Parent;
 pub use span::Span;
 
-use tollgate_config::TracesConfig;
 use export::Exporter;
+use tollgate_config::TracesConfig;
 
 /// So many spans may wait to be sent.
 const MOST_WAITING: usize = 4_096;

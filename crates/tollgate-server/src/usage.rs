@@ -6,9 +6,9 @@ use serde::{Serialize, Serializer};
 use tollgate::{Dimension, Met, Rule, RuleSet, Usage, WhichBucket};
 use tollgate_tower::policy::Policy;
 
-use tollgate_config::text::escaped;
-use tollgate_config::document::reading::listed;
 use crate::decider::{bucket_values, name};
+use tollgate_config::document::listed;
+use tollgate_config::text::escaped;
 use tollgate_tower::policy::RequestAttributes;
 
 /// Longer text of callers is cut.
@@ -175,7 +175,11 @@ fn escaped_values<S: Serializer>(
 }
 
 /// Who a subject is, as it was told.
-fn value<'a>(subject: Dimension, met: &'a Met<'_>, facts: &'a RequestAttributes<'_>) -> Cow<'a, str> {
+fn value<'a>(
+    subject: Dimension,
+    met: &'a Met<'_>,
+    facts: &'a RequestAttributes<'_>,
+) -> Cow<'a, str> {
     let text = match subject {
         Dimension::Client => facts.client.as_deref(),
         Dimension::Ip => {

@@ -1,10 +1,33 @@
-//! What the tests of several crates share. Not published.
+//! The test kit of all crates. Not published.
+//!
+//! - [`program`]: the built program in a folder of its own, run once or serving;
+//! - [`gateway`]: the program as a gateway with an [`Upstream`] behind it;
+//! - [`upstream`]: servers for a proxy to talk to, in words of HTTP or in bytes;
+//! - [`client`]: HTTP clients, blocking and asynchronous, that send exactly what a test says;
+//! - [`servers`]: real Redis and PostgreSQL servers;
+//! - [`wait`]: waiting for events with a timeout;
+//! - [`log`]: a log in memory.
+//!
+//! Everything listens on loopback, on free ports or on sockets in temporary folders, and ends with the test.
 
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test without its server is to stop at once"
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "a test whose parts fail must stop at once"
 )]
 
+pub mod client;
+pub mod gateway;
 pub mod log;
-pub mod redis_server;
+pub mod program;
+pub mod servers;
+pub mod upstream;
+pub mod wait;
+
+pub use client::{Connection, Response};
+pub use gateway::Gateway;
+pub use program::{Program, Running};
+pub use upstream::Upstream;
+pub use wait::TIMEOUT;

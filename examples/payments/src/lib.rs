@@ -21,7 +21,7 @@ pub mod traffic;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 use gateways::{Deciders, Gateways};
 use processor::Processor;

@@ -94,7 +94,7 @@ pub struct Problems {
 
 impl Problems {
     /// Adds an error.
-    pub(crate) fn error(&mut self, spot: Spot, message: impl Into<String>) -> &mut Problem {
+    pub fn error(&mut self, spot: Spot, message: impl Into<String>) -> &mut Problem {
         self.add(Problem::new(Severity::Error, spot, message))
     }
 

@@ -4,9 +4,8 @@
 
 mod scalars;
 
-pub(crate) use scalars::{
-    choice, duration, listed, number, parsed_duration, shortened, shown, text, truth, whole_number,
-};
+pub(crate) use scalars::{choice, duration, number, shown, text, truth};
+pub use scalars::{listed, parsed_duration, shortened, whole_number};
 
 #[cfg(test)]
 pub(crate) use scalars::duration_text;

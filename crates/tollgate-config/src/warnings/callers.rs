@@ -9,8 +9,8 @@ use crate::draft::Draft;
 use crate::rules::RuleEntry;
 use tollgate_http::headers::Underscores;
 
-use crate::storage::RulesFrom;
 use crate::document::{Problems, Spot};
+use crate::storage::RulesFrom;
 
 fn counts_by(rule: &RuleEntry, dimension: Dimension) -> bool {
     rule.rule.dimensions().contains(&dimension)
@@ -144,10 +144,7 @@ pub(super) fn bucket_of_all_without_a_header(draft: &Draft, problems: &mut Probl
 }
 
 /// The same for rules that stand in no configuration.
-pub(crate) fn buckets_of_all_without_a_header(
-    rules: &[RuleEntry],
-    problems: &mut Problems,
-) {
+pub(crate) fn buckets_of_all_without_a_header(rules: &[RuleEntry], problems: &mut Problems) {
     for rule in rules.iter().filter(|rule| rule.is_on()) {
         if counts_by(rule, Dimension::Client) || counts_by(rule, Dimension::Ip) {
             continue;

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use tollgate::Algorithm;
 
-use crate::storage::RulesFrom;
 use crate::conditions::patterns_overlap;
+use crate::document::Problems;
 use crate::draft::Draft;
 use crate::rules::{CostEntry, RuleEntry};
-use crate::document::Problems;
+use crate::storage::RulesFrom;
 use tollgate::words::grouped;
 
 /// Sliding logs above this many entries are worth a word.

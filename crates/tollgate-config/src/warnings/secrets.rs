@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use crate::store::StoreConfig;
+use crate::document::Problems;
 use crate::draft::Draft;
 use crate::encryption::Encryption;
-use crate::document::Problems;
+use crate::store::StoreConfig;
 
 const CLEAR: &str = "everybody who can read it has it, and so has every copy";
 

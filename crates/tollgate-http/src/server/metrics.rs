@@ -63,7 +63,7 @@ impl ServerMetrics {
     }
 
     /// Exports them by this registry.
-    fn register(&self, registry: &mut Registry) {
+    pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "connections_open",
             "Connections that are open",

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tollgate::SharedStats;
 
 use super::Inside;
-use tollgate_config::RulesFrom;
 use crate::stalls::Stalls;
+use tollgate_config::RulesFrom;
 
 /// Below this share of decisions by Redis, limits are not reliably shared.
 pub(crate) const LEAST_SHARE: f64 = 0.99;
@@ -81,11 +81,11 @@ impl Health {
     }
 
     fn parts(&self, inside: &Inside) -> Value {
-        let live = inside.door.live().stats();
+        let live = inside.decider.live().stats();
         let mut parts = json!({
             "rules": { "ok": !live.from_cache, "generation": live.generation, "from_cache": live.from_cache },
         });
-        parts["store"] = match inside.door.limiter().shared_stats() {
+        parts["store"] = match inside.decider.limiter().shared_stats() {
             None => json!({ "ok": true, "kind": "memory" }),
             Some(shared) => redis(&shared),
         };
@@ -93,7 +93,7 @@ impl Health {
             let is_away = self.database_fails.load(Relaxed) || live.from_cache;
             parts["database"] = json!({ "ok": !is_away });
         }
-        if let Some(trail) = inside.door.trail() {
+        if let Some(trail) = inside.decider.trail() {
             let stats = trail.stats();
             parts["audit"] = json!({
                 "ok": !self.audit_fails.load(Relaxed),

@@ -9,8 +9,8 @@ use tollgate_config::{RulesFrom, StoreConfig};
 
 /// Everything; secrets are not among it.
 pub(super) fn status(health: &Health, inside: &Inside) -> Value {
-    let policy = inside.door.policy();
-    let live = inside.door.live().stats();
+    let policy = inside.decider.policy();
+    let live = inside.decider.live().stats();
     let (_, report) = health.report(Some(inside));
     let longest_stall = health.stalls.longest(Instant::now());
     let listens = inside
@@ -43,7 +43,7 @@ pub(super) fn status(health: &Health, inside: &Inside) -> Value {
 }
 
 fn store(inside: &Inside) -> Value {
-    let limiter = inside.door.limiter();
+    let limiter = inside.decider.limiter();
     let mut store = match &inside.config.store {
         StoreConfig::Memory(_) => json!({ "kind": "memory" }),
         StoreConfig::Redis(redis) => json!({ "kind": "redis", "address": redis.url.to_string() }),

@@ -202,6 +202,6 @@ pub(crate) struct ViolationsArgs {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    tollgate_config::document::reading::parsed_duration(text)
+    tollgate_config::document::parsed_duration(text)
         .ok_or_else(|| "expected a time such as 90s, 15m, 1h or 7d".to_owned())
 }

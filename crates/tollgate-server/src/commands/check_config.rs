@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::failure::Failure;
 use crate::cli::CheckConfigArgs;
-use tollgate_config::{ConfigFile, Summary};
+use crate::failure::Failure;
 use tollgate_config::document::Problems;
+use tollgate_config::{ConfigFile, Summary};
 
 /// Runs the command.
 pub(crate) fn check_config(args: &CheckConfigArgs) -> Result<(), Failure> {

@@ -3,10 +3,11 @@
 use std::future::Future;
 use std::path::Path;
 
-use crate::failure::Failure;
 use crate::cli::{CONFIG_FILE, DatabaseArgs};
+use crate::database::{Database, DatabaseError};
+use crate::failure::Failure;
+use tollgate_config::DEFAULT_SCOPE;
 use tollgate_config::{Config, ConfigFile};
-use crate::database::{DEFAULT_SCOPE, Database, DatabaseError};
 
 /// The database and scope that were named, and the configuration if one was.
 pub(super) struct Meant {

@@ -9,11 +9,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tollgate::{Met, Source};
 use tollgate_tower::policy::Head;
 
-use crate::failure::Failure;
 use super::database::block_on;
 use super::setting::Setting;
 use crate::cli::ExplainArgs;
 use crate::explanation::{Asked, Report, Usage};
+use crate::failure::Failure;
 
 /// Where a request comes from if nobody says.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -3,8 +3,8 @@
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 
-use crate::failure::Failure;
 use crate::cli::InitArgs;
+use crate::failure::Failure;
 
 /// What is written. A test keeps it free of errors and warnings.
 const TEMPLATE: &str = include_str!("../../assets/tollgate.yaml");

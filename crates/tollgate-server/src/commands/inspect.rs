@@ -7,16 +7,16 @@ use std::time::Duration;
 use tollgate::{Name, StoreError};
 use tollgate_tower::policy::Policy;
 
-use crate::failure::Failure;
 use super::database::block_on;
 use super::setting::Setting;
 use super::table::write_table;
-use tollgate_config::text::escaped;
 use crate::cli::{InspectArgs, WhoArgs};
-use tollgate_config::Config;
-use tollgate_config::document::reading::listed;
-use tollgate_tower::policy::RequestAttributes;
+use crate::failure::Failure;
 use crate::usage::{BucketReport, Report};
+use tollgate_config::Config;
+use tollgate_config::document::listed;
+use tollgate_config::text::escaped;
+use tollgate_tower::policy::RequestAttributes;
 
 /// Runs the command.
 pub(crate) fn inspect(args: &InspectArgs, out: &mut impl Write) -> Result<(), Failure> {
@@ -53,21 +53,22 @@ pub(crate) fn inspect(args: &InspectArgs, out: &mut impl Write) -> Result<(), Fa
 }
 
 /// Who is meant, completed by what the policy knows.
-pub(super) fn facts<'a>(args: &'a WhoArgs, policy: &'a Policy) -> Result<RequestAttributes<'a>, Failure> {
+pub(super) fn facts<'a>(
+    args: &'a WhoArgs,
+    policy: &'a Policy,
+) -> Result<RequestAttributes<'a>, Failure> {
     let text = |name: &str, said: &'a Option<String>| match said.as_deref() {
         Some("") => Err(Failure::BadInput(format!(
             "--{name} is empty; leave it out if there is none"
         ))),
         said => Ok(said),
     };
-    let mut facts = RequestAttributes {
-        client: text("client", &args.client)?.map(Into::into),
-        plan: text("plan", &args.plan)?.map(Into::into),
-        ip: args.ip,
-        route: text("route", &args.route)?,
-        method: text("method", &args.method)?,
-        ..RequestAttributes::default()
-    };
+    let mut facts = RequestAttributes::new();
+    facts.client = text("client", &args.client)?.map(Into::into);
+    facts.plan = text("plan", &args.plan)?.map(Into::into);
+    facts.ip = args.ip;
+    facts.route = text("route", &args.route)?.map(Into::into);
+    facts.method = text("method", &args.method)?;
     if let Some(host) = text("host", &args.host)? {
         let refused = |error| Failure::BadInput(format!("--host is refused: {error}"));
         facts.set_host(host).map_err(refused)?;

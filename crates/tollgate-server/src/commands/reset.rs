@@ -2,11 +2,11 @@
 
 use std::io::Write;
 
-use crate::failure::Failure;
 use super::database::block_on;
 use super::inspect::{facts, in_memory, out_of_reach};
 use super::setting::Setting;
 use crate::cli::ResetArgs;
+use crate::failure::Failure;
 use crate::usage::Forgotten;
 
 /// Runs the command.

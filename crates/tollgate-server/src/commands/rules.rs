@@ -12,12 +12,12 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
 use super::database::{Meant, block_on};
 use super::table::{utc_second, write_table};
 use crate::calendar::utc;
 use crate::cli::{ListArgs, RemoveArgs, RulesArgs, RulesCommand};
 use crate::database::StoredRule;
+use crate::failure::Failure;
 
 /// Runs the command.
 pub(crate) fn rules(args: &RulesArgs, out: &mut impl Write) -> Result<(), Failure> {

@@ -1,13 +1,12 @@
-//! `tollgate serve`: every door that the configuration has, or the demo.
+//! `tollgate serve`: every listener of the configuration, or the demo.
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
 use crate::cli::{CONFIG_FILE, ServeArgs};
-use tollgate_config::ConfigFile;
-use crate::serve::Demo;
+use crate::failure::Failure;
 use crate::log;
-use crate::serve::{Inherited, Source, Start, run};
+use crate::serve::{Demo, Inherited, Source, Start, invalid, run};
+use tollgate_config::ConfigFile;
 
 /// Runs the command.
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
@@ -41,7 +40,7 @@ fn of_file(file: PathBuf) -> Result<Source, Failure> {
         return Err(Failure::BadInput(why.to_owned()));
     }
     let read = ConfigFile::read(&file).map_err(Failure::Unavailable)?;
-    let config = read.parse().map_err(|problems| wrong(&file, &problems))?;
+    let config = read.parse().map_err(|problems| invalid(&file, &problems))?;
     let warnings = match config.warnings.warnings() {
         0 => String::new(),
         _ => read.render(&config.warnings),
@@ -51,13 +50,4 @@ fn of_file(file: PathBuf) -> Result<Source, Failure> {
         config: Box::new(config),
         warnings,
     })
-}
-
-/// All that is wrong with a configuration.
-pub(crate) fn wrong(file: &Path, problems: &str) -> Failure {
-    Failure::BadInput(format!(
-        "{} is wrong:\n{}",
-        file.display(),
-        problems.trim_end()
-    ))
 }

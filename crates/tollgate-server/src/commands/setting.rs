@@ -8,10 +8,10 @@ use std::time::Duration;
 use tollgate::{Instances, Limiter};
 use tollgate_tower::policy::Policy;
 
+use crate::decider;
 use crate::failure::Failure;
-use tollgate_config::{Config, StoreConfig};
-use crate::door;
 use crate::live::{Live, LiveConfig, StartError};
+use tollgate_config::{Config, StoreConfig};
 
 /// Nobody waits for this but the one who asked.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ impl Setting {
         let mut patient = redis.clone();
         patient.config.deadline = patient.config.deadline.max(PATIENCE);
         patient.shared.instances = Instances::Fixed(1);
-        let limiter = door::limiter(&StoreConfig::Redis(patient));
+        let limiter = decider::limiter(&StoreConfig::Redis(patient));
         (limiter.map(Some)).map_err(|error| Failure::BadInput(error.to_string()))
     }
 }

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use tollgate_simulate::{Arrivals, Simulation};
 
-use crate::failure::Failure;
 use crate::cli::SimulateArgs;
+use crate::failure::Failure;
 
 /// Runs the command.
 pub(crate) fn simulate(args: &SimulateArgs, out: &mut impl Write) -> Result<(), Failure> {

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use tollgate_config::text::escaped;
 use crate::calendar::utc;
+use tollgate_config::text::escaped;
 
 /// The most characters of a column: a long name must not push the others out of sight.
 const WIDEST: usize = 40;

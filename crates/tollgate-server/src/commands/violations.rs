@@ -4,12 +4,12 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::failure::Failure;
 use super::database::{Meant, block_on};
 use super::table::{utc_second, write_table};
-use tollgate_config::text::escaped;
 use crate::cli::ViolationsArgs;
 use crate::database::{ViolationFilter, ViolationRow};
+use crate::failure::Failure;
+use tollgate_config::text::escaped;
 
 /// Runs the command.
 pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<(), Failure> {

@@ -32,12 +32,10 @@ fn encrypted_by(options: PgConnectOptions, said: Encryption) -> Result<PgConnect
     let is_verified = matches!(mode, PgSslMode::VerifyCa | PgSslMode::VerifyFull);
     // The name in a certificate has no brackets.
     let options = options.host(&host).ssl_mode(mode);
-    Ok(
-        match is_verified && !said.has_root_cert_file() {
-            true => options.ssl_root_cert_from_pem(system_roots()),
-            false => options,
-        },
-    )
+    Ok(match is_verified && !said.has_root_cert_file() {
+        true => options.ssl_root_cert_from_pem(system_roots()),
+        false => options,
+    })
 }
 
 /// The authorities that this machine trusts, in PEM; the driver knows only a list of its own. One that cannot be used is left

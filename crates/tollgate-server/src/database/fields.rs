@@ -139,7 +139,9 @@ impl Fields {
 /// As in the file, where it may be quoted, and in groups: 1_000.
 fn whole_number(value: &Value) -> Option<i64> {
     let number = match value {
-        Value::String(text) => i64::try_from(tollgate_config::document::reading::whole_number(text)?).ok()?,
+        Value::String(text) => {
+            i64::try_from(tollgate_config::document::whole_number(text)?).ok()?
+        }
         value => value.as_i64()?,
     };
     Some(number).filter(|number| *number >= 0)

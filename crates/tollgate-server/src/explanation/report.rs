@@ -5,8 +5,8 @@ use tollgate::{Decision, Explanation, Met, Mode, Rule, Standing, Verdict};
 use tollgate_tower::identity;
 use tollgate_tower::policy::{Head, Refusal, View};
 
-use tollgate_config::text::escaped;
 use crate::decider::bucket_values;
+use tollgate_config::text::escaped;
 
 /// Longer text of callers is cut.
 const MOST: usize = 200;

@@ -17,9 +17,9 @@ use prometheus_client::metrics::counter::Counter;
 
 use tollgate_http::server::RejectedHead;
 
-use tollgate_config::AccessLogFormat;
 use line::Line;
 pub(super) use line::{Entry, LoggedRequest};
+use tollgate_config::AccessLogFormat;
 use writer::Writer;
 
 /// Maximum number of lines that wait to be written.

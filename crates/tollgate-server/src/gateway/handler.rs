@@ -7,9 +7,7 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response};
 use http_body::Body as _;
 use http_body_util::Either;
-use tollgate_http::body::{
-    BodyError, BodyLimits, DrainedBody, IncomingBody, LimitedBody, drained,
-};
+use tollgate_http::body::{BodyError, BodyLimits, DrainedBody, IncomingBody, LimitedBody, drained};
 use tollgate_http::headers::{HeaderNames, X_REQUEST_ID, drop_named_by_connection, request_id};
 use tollgate_http::proxy::{ClientInfo, Proxy, ProxyBody};
 use tollgate_http::server::Handler;
@@ -125,7 +123,8 @@ impl GatewayHandler {
                 trusts: &|ip| identity.trusts(ip),
                 path: context.path().unwrap_or_else(|| path.path()),
             };
-            self.proxy.forward(Request::from_parts(request, body), &client)
+            self.proxy
+                .forward(Request::from_parts(request, body), &client)
         };
         let forwarded = forwarding.await;
         record.forwarded(forwarded.took, forwarded.tunnel);

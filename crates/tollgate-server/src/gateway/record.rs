@@ -102,7 +102,9 @@ impl RequestRecord {
         self.count();
         self.is_complete = true;
         tunnel.when_ended(move |end, bytes| {
-            (self.tunnel_end, self.bytes) = (Some(end), bytes);
+            // All of the record moves in here, not only the fields that are set.
+            let record = &mut self;
+            (record.tunnel_end, record.bytes) = (Some(end), bytes);
         });
     }
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
+use tollgate_config::{Config, ConfigFile, RulesFrom};
+use tollgate_http::file_watch::FileWatch;
 use tollgate_tower::policy::Policy;
 
-use super::file::FileSign;
 use super::source::{FROM_DATABASE, compile, keep, open, watch};
 use super::{LiveConfig, Shared, StartError, cache};
-use tollgate_config::{Config, ConfigFile, RulesFrom};
 use crate::database::{Database, Loaded, Watch};
 
 /// An editor may write in several steps: nobody reads in between.
@@ -25,7 +25,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 pub(super) struct Keeper {
     live: LiveConfig,
     shared: Arc<Shared>,
-    sign: FileSign,
+    watch: FileWatch,
     /// As it was read last, right or wrong.
     file: ConfigFile,
     /// What was in the file with the body of denials, if that is in a file of its own.
@@ -71,7 +71,7 @@ impl Keeper {
         live: LiveConfig,
     ) -> Result<(Self, Arc<Shared>, Arc<Config>), StartError> {
         // Before it is read, so that no change falls in between.
-        let sign = FileSign::of(&live.file);
+        let watch = FileWatch::of(&live.file);
         let file = ConfigFile::read(&live.file).map_err(StartError::File)?;
         let config = Arc::new(file.parse().map_err(StartError::Wrong)?);
         let (policy, database, from) = match config.rules_from {
@@ -94,7 +94,7 @@ impl Keeper {
         let keeper = Self {
             live,
             shared: Arc::clone(&shared),
-            sign,
+            watch,
             file,
             denied: config.policy.denied_file(),
             unreadable: None,
@@ -118,7 +118,7 @@ impl Keeper {
             let is_away = (self.database.as_ref())
                 .is_some_and(|followed| followed.is_behind || followed.open.is_none());
             tokio::select! {
-                () = self.sign.heard.notified() => {
+                () = self.watch.changed.notified() => {
                     tokio::time::sleep(SETTLE).await;
                     self.look_at_file().await;
                 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tollgate_tower::policy::Policy;
 
 use super::cache;
-use tollgate_config::Config;
 use crate::database::{Database, DatabaseError, Loaded, Watch};
+use tollgate_config::Config;
 use tollgate_config::document::Node;
 
 /// Where rules come from, for the log and for problems.

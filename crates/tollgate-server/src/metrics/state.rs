@@ -18,16 +18,16 @@ const MOST_CLIENTS: usize = 10;
 
 #[derive(Debug)]
 pub(super) struct State {
-    door: Decider,
+    decider: Decider,
     started: SystemTime,
 }
 
 type Labels<'a, const N: usize> = [(&'static str, &'a str); N];
 
 impl State {
-    pub(super) fn of(door: Decider) -> Self {
+    pub(super) fn of(decider: Decider) -> Self {
         Self {
-            door,
+            decider,
             started: SystemTime::now(),
         }
     }
@@ -44,8 +44,8 @@ impl State {
     }
 
     fn decisions(&self, page: &mut Page<'_>) -> fmt::Result {
-        let decisions = self.door.decisions();
-        let policy = self.door.policy();
+        let decisions = self.decider.decisions();
+        let policy = self.decider.policy();
         decisions.expect(policy.rules().rules().map(tollgate::Rule::id));
         let all = decisions.all();
         let rules = || {
@@ -75,7 +75,7 @@ impl State {
     }
 
     fn clients(&self, page: &mut Page<'_>) -> fmt::Result {
-        let top = self.door.top().most(MOST_CLIENTS);
+        let top = self.decider.top().most(MOST_CLIENTS);
         let about = "The clients denied most often in the last one or two minutes, ten at the most";
         page.family(
             "top_denied_clients",
@@ -95,8 +95,8 @@ impl State {
     }
 
     fn policies(&self, page: &mut Page<'_>) -> fmt::Result {
-        let live = self.door.live().stats();
-        let rules = self.door.policy().rules().rules().count();
+        let live = self.decider.live().stats();
+        let rules = self.decider.policy().rules().rules().count();
         page.gauge("rules", "Rules in force", rules as u64)?;
         page.gauge(
             "rules_generation",
@@ -141,7 +141,7 @@ impl State {
     }
 
     fn memory(&self, page: &mut Page<'_>) -> fmt::Result {
-        let Some(memory) = self.door.limiter().stats() else {
+        let Some(memory) = self.decider.limiter().stats() else {
             return Ok(());
         };
         page.gauge("memory_keys", "Keys in memory", memory.keys as u64)?;
@@ -167,7 +167,7 @@ impl State {
     }
 
     fn store(&self, page: &mut Page<'_>) -> fmt::Result {
-        let limiter = self.door.limiter();
+        let limiter = self.decider.limiter();
         let (Some(shared), Some(calls)) = (limiter.shared_stats(), limiter.store_calls()) else {
             return Ok(());
         };
@@ -229,7 +229,7 @@ impl State {
     }
 
     fn audit(&self, page: &mut Page<'_>) -> fmt::Result {
-        let Some(trail) = self.door.trail() else {
+        let Some(trail) = self.decider.trail() else {
             return Ok(());
         };
         let stats = trail.stats();

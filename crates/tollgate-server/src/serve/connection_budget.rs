@@ -1,9 +1,11 @@
-//! File descriptors: every connection needs one, and the system limits how many a process may have.
+//! How many connections each listener may have: every connection needs a file descriptor, and the system limits those.
 //!
 //! The soft limit, 1,024 in most shells, is raised to the hard one at start. If even that is too low for the configuration, the
 //! listeners accept fewer connections, so that there are always some left for upstreams, Redis, the database and files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tollgate_config::Config;
+use tollgate_http::proxy::UpstreamConfig;
 
 /// Kept for everything that is not a connection of a client or to an upstream: Redis, the database, logs, certificates, sockets that
 /// listen, and the runtime itself.
@@ -13,7 +15,7 @@ const RESERVED: usize = 128;
 const MIN_CONNECTIONS: usize = 16;
 
 /// Raises the soft limit to the hard one. Returns the limit in force; `None` if there is none.
-pub(super) fn raise_limit() -> Option<usize> {
+fn raise_limit() -> Option<usize> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
@@ -27,9 +29,9 @@ pub(super) fn raise_limit() -> Option<usize> {
     current.map(|current| usize::try_from(current).unwrap_or(usize::MAX))
 }
 
-/// The most connections of each listener.
+/// Maximum number of connections of each listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Connections {
+pub(super) struct ConnectionBudget {
     pub(super) gateway: usize,
     /// To all upstreams together.
     pub(super) upstreams: usize,
@@ -37,9 +39,40 @@ pub(super) struct Connections {
     pub(super) admin: usize,
 }
 
-impl Connections {
+impl ConnectionBudget {
+    /// As many as are configured, or fewer if the system allows too few file descriptors.
+    pub(super) fn within_limit(config: &Config) -> Self {
+        let gateway = config.gateway.as_ref();
+        let of_upstream =
+            |upstream: &UpstreamConfig| upstream.max_connections.saturating_mul(upstream.to.len());
+        let configured = Self {
+            gateway: gateway.map_or(0, |gateway| gateway.front.connections.max_connections),
+            upstreams: gateway.map_or(0, |gateway| {
+                (gateway.upstreams.iter().map(of_upstream)).fold(0, usize::saturating_add)
+            }),
+            service: (config.service.as_ref())
+                .map_or(0, |service| service.connections.max_connections),
+            admin: (config.admin.as_ref()).map_or(0, |admin| admin.connections.max_connections),
+        };
+        let Some(limit) = raise_limit() else {
+            return configured;
+        };
+        let fitted = configured.fitted_to(limit);
+        if fitted != configured {
+            tracing::warn!(
+                limit,
+                needed = configured.descriptors(),
+                gateway_connections = fitted.gateway,
+                service_connections = fitted.service,
+                "the limit on file descriptors is too low for the configuration, so fewer connections are accepted; raise it \
+                 (LimitNOFILE= in systemd, ulimit -n in a shell) or lower max_connections"
+            );
+        }
+        fitted
+    }
+
     /// The descriptors that all of these need. The gateway needs no more connections to upstreams than it has clients.
-    pub(super) fn descriptors(self) -> usize {
+    fn descriptors(self) -> usize {
         let behind = self.upstreams.min(self.gateway);
         [self.gateway, behind, self.service, self.admin, RESERVED]
             .into_iter()
@@ -47,7 +80,7 @@ impl Connections {
     }
 
     /// Reduces them in proportion to what fits into this many descriptors. Of what the gateway gets, half is for upstreams.
-    pub(super) fn fitted_to(self, limit: usize) -> Self {
+    fn fitted_to(self, limit: usize) -> Self {
         let needed = self.descriptors();
         if needed <= limit {
             return self;
@@ -80,7 +113,7 @@ impl Connections {
 mod tests {
     use super::*;
 
-    const WANTED: Connections = Connections {
+    const WANTED: ConnectionBudget = ConnectionBudget {
         gateway: 10_000,
         upstreams: 1_024,
         service: 10_000,
@@ -115,7 +148,7 @@ mod tests {
             (fitted.gateway, fitted.service, fitted.admin),
             (MIN_CONNECTIONS, MIN_CONNECTIONS, MIN_CONNECTIONS)
         );
-        let no_service = Connections {
+        let no_service = ConnectionBudget {
             service: 0,
             ..WANTED
         };

@@ -1,4 +1,4 @@
-//! What runs where nothing is configured: a small API, rules for it, and what to try.
+//! The demo that runs where nothing is configured: a small API, rules for it, and commands to try.
 
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -7,14 +7,15 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{get, post};
 use tokio_util::sync::CancellationToken;
-
-use crate::failure::Failure;
 use tollgate_config::Config;
-use crate::listen::{self, ListenConfig};
-use crate::serve::Inherited;
+use tollgate_http::server::{self, ServerConfig};
+
+use super::sockets::Inherited;
+use crate::failure::Failure;
+use crate::router::RouterHandler;
 
 /// The configuration: a file like any other.
-const CONFIG: &str = include_str!("../assets/demo.yaml");
+const CONFIG: &str = include_str!("../../assets/demo.yaml");
 
 /// The demo, with the socket of its API.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    /// On the usual ports, or on others where those are in use.
+    /// A demo on the usual ports, or on free ones if those are in use.
     pub(crate) fn new(inherited: &mut Inherited) -> Result<Self, Failure> {
         let cannot =
             |error: io::Error| Failure::Unavailable(format!("the demo cannot start: {error}"));
@@ -52,7 +53,7 @@ impl Demo {
         &self.config
     }
 
-    /// Runs the API at an address of its own, as one behind a gateway does.
+    /// Serves the API at an address of its own, as an upstream.
     pub(crate) fn serve_api(
         &self,
         stop: CancellationToken,
@@ -63,20 +64,25 @@ impl Demo {
             .and_then(tokio::net::TcpListener::from_std);
         let socket = socket
             .map_err(|error| Failure::Unavailable(format!("the demo cannot start: {error}")))?;
-        Ok(listen::serve(socket, ListenConfig::default(), stop, api()))
+        Ok(server::serve(
+            socket,
+            ServerConfig::default(),
+            stop,
+            RouterHandler(api()),
+        ))
     }
 
-    /// Lines to paste, and what to expect of them.
-    pub(crate) fn say_what_to_try(&self, listens: &[(&'static str, SocketAddr)]) {
-        let at = |door: &str| {
+    /// Prints commands to paste, and what to expect of them.
+    pub(crate) fn print_what_to_try(&self, listens: &[(&'static str, SocketAddr)]) {
+        let at = |listener: &str| {
             let mut listens = listens.iter();
-            let found = listens.find(|(name, _)| *name == door);
+            let found = listens.find(|(name, _)| *name == listener);
             found.map_or_else(String::new, |(_, at)| at.to_string())
         };
         let text = WHAT_TO_TRY
             .replace("GATEWAY", &at("gateway"))
             .replace("ADMIN", &at("admin"));
-        // Without a terminal there is nobody to read it.
+        // If stdout is closed, the demo runs all the same.
         let _ = io::stdout().lock().write_all(text.as_bytes());
     }
 }
@@ -101,22 +107,22 @@ with example rules; usage is kept in memory. Try in another terminal:
   # 1 a second with bursts of 5: five pass, then 429
   for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%{http_code}\\n' http://GATEWAY/hello; done
 
-  # what a caller is told: the fields of the answer, and why it is denied
+  # the headers that tell a client its limits, and why it is denied
   curl -si http://GATEWAY/hello
 
-  # alice has the plan pro, and so ten times as much
+  # alice has the plan pro, with ten times the limit
   for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%{http_code}\\n' -H 'X-User-Id: alice' http://GATEWAY/hello; done
 
   # three charges in any ten seconds
   for i in 1 2 3 4 5; do curl -s -o /dev/null -w '%{http_code}\\n' -X POST http://GATEWAY/v1/charges; done
 
-  # a leaky bucket: updates of drivers leave the queue two a second, and those beyond it are denied
+  # a leaky bucket: the queue releases two updates a second, and those beyond its size are denied
   for i in 1 2 3 4 5 6 7 8; do curl -s -o /dev/null -w '%{http_code} after %{time_total} s\\n' -X POST http://GATEWAY/drivers/location & done; wait
 
-  # what was decided, by rule and outcome, and who is denied most often
+  # decisions by rule and outcome, and the clients that are denied most
   curl -s http://ADMIN/metrics | grep tollgate_decisions_total
   curl -s http://ADMIN/v1/top
 
-Ctrl-C ends it. `tollgate init` writes a configuration of your own.
+Ctrl-C stops it. `tollgate init` writes a configuration of your own.
 
 ";

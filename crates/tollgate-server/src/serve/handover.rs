@@ -1,7 +1,7 @@
-//! Starting the program anew while this one serves, and handing its sockets over.
+//! A restart without downtime: starts the program again and hands its sockets over.
 //!
-//! The new one gets the sockets and says when it is ready; both accept connections for a moment, and none is refused in between. If it does not become ready,
-//! nothing has changed.
+//! The new process gets the sockets and reports when it is ready. For a moment both accept connections, so none is refused. If
+//! it does not become ready, nothing changes.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
@@ -15,15 +15,15 @@ use command_fds::{CommandFdExt as _, FdMapping};
 
 use super::sockets::{READY, Sockets};
 
-/// How long the new program may take to become ready.
+/// How long the new process may take to become ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// The first file that is handed over: those before are input, output and errors.
+/// The first file descriptor that is handed over: those before are stdin, stdout and stderr.
 const FIRST: i32 = 3;
 
 /// How this program was started.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    /// As it was at the start: by now another version may be there, which is what is wanted.
+    /// The path at the start. By now another version may be there, which is the point of a restart.
     program: io::Result<PathBuf>,
     args: Vec<OsString>,
 }
@@ -36,15 +36,15 @@ impl Handover {
         }
     }
 
-    /// Starts the program anew and waits until it is ready; says its process id, or why it did not.
-    pub(super) async fn start_anew(&self, sockets: &Sockets) -> Result<u32, String> {
+    /// Starts the new process and waits until it is ready. Returns its process id, or why it did not become ready.
+    pub(super) async fn start_successor(&self, sockets: &Sockets) -> Result<u32, String> {
         let (ours, theirs) = UnixStream::pair().map_err(|error| error.to_string())?;
         let mut started = Started(Some(self.spawn(sockets, theirs)?));
-        let said = wait_for_word(ours).await?;
-        match said {
+        let is_ready = wait_until_ready(ours).await?;
+        match is_ready {
             true => started.release().ok_or_else(|| "it was lost".to_owned()),
             false => Err(format!(
-                "the new program ended before it was ready: {}",
+                "the new process ended before it was ready: {}",
                 started.ending().await
             )),
         }
@@ -53,7 +53,7 @@ impl Handover {
     fn spawn(&self, sockets: &Sockets, ready: UnixStream) -> Result<Child, String> {
         let program = self.program.as_ref();
         let program =
-            program.map_err(|error| format!("where the program lies is not known: {error}"))?;
+            program.map_err(|error| format!("the path of the program is unknown: {error}"))?;
         let cannot = |error: io::Error| format!("cannot start {}: {error}", program.display());
         let mut handed = sockets.to_hand_over().map_err(cannot)?;
         handed.push((READY, OwnedFd::from(ready)));
@@ -73,46 +73,46 @@ impl Handover {
             });
         let mapped = command.fd_mappings(mappings.collect());
         mapped.map_err(|error| error.to_string())?;
-        tracing::info!(program = %program.display(), "starting the program anew");
-        // The command goes here, and with it this side's copies of what was handed over.
+        tracing::info!(program = %program.display(), "restarting");
+        // Dropping the command closes the copies of the descriptors on this side.
         command.spawn().map_err(cannot)
     }
 }
 
-/// Whether the new program says that it is ready, rather than ending.
-async fn wait_for_word(ours: UnixStream) -> Result<bool, String> {
+/// Whether the new process reports that it is ready, rather than ending.
+async fn wait_until_ready(ours: UnixStream) -> Result<bool, String> {
     let waiting = tokio::task::spawn_blocking(move || {
         let mut ours = ours;
         ours.set_read_timeout(Some(READY_WITHIN))?;
         loop {
             match ours.read(&mut [0; 16]) {
-                // This process was stopped and continued; the new one may be fine.
+                // This process was stopped and continued, which says nothing about the new one.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 read => return Ok::<_, io::Error>(read? > 0),
             }
         }
     });
     match waiting.await {
-        Ok(Ok(said)) => Ok(said),
+        Ok(Ok(is_ready)) => Ok(is_ready),
         Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Err(format!(
-            "the new program was not ready after {} s, and was ended",
+            "the new process was not ready after {} s and was killed",
             READY_WITHIN.as_secs()
         )),
-        Ok(Err(error)) => Err(format!("the new program cannot be heard: {error}")),
+        Ok(Err(error)) => Err(format!("cannot read from the new process: {error}")),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// A program that was started. Ended if it is not wanted any more.
+/// A process that was started. Killed when dropped, unless released.
 struct Started(Option<Child>);
 
 impl Started {
-    /// It is on its own from now on.
+    /// Lets it go on by itself.
     fn release(&mut self) -> Option<u32> {
         self.0.take().map(|child| child.id())
     }
 
-    /// How it ended, which may take it a moment.
+    /// Its exit status, once it has ended, which may take a moment.
     async fn ending(&mut self) -> String {
         for _ in 0..100 {
             match self.0.as_mut().map(Child::try_wait) {
@@ -121,7 +121,7 @@ impl Started {
                 _ => break,
             }
         }
-        "it had to be ended".to_owned()
+        "it had to be killed".to_owned()
     }
 }
 

@@ -1,19 +1,19 @@
-//! The signals that the program hears.
+//! The signals that the program handles.
 
 use std::io;
 
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// What somebody wants.
+/// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// SIGHUP: look at the configuration again.
+    /// SIGHUP: reload the configuration.
     Reload,
-    /// SIGUSR1: open the file of the access log anew.
+    /// SIGUSR1: reopen the access log.
     ReopenLog,
-    /// SIGUSR2: start the program anew and hand over.
+    /// SIGUSR2: start a new process and hand the sockets over.
     Restart,
-    /// SIGTERM, SIGINT: end.
+    /// SIGTERM, SIGINT: shut down.
     Stop,
 }
 
@@ -27,8 +27,8 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Hears them from now on.
-    pub(super) fn hear() -> io::Result<Self> {
+    /// Handles them from now on.
+    pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
             user_one: signal(SignalKind::user_defined1())?,
@@ -49,7 +49,7 @@ impl Signals {
         }
     }
 
-    /// The next one that ends the program; others are passed over.
+    /// The next one that stops the program; others are ignored.
     pub(super) async fn stop(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

@@ -1,7 +1,7 @@
-//! The sockets that the program listens on: handed to it, or opened at the start, all of them before anything runs.
+//! The sockets that the program listens on: inherited, or opened at the start, all of them before anything runs.
 //!
-//! They are handed over as systemd does it (LISTEN_FDS, with names in LISTEN_FDNAMES): a socket belongs to the door of its name, or else to
-//! the door that is to listen at its address.
+//! They are inherited as systemd passes them (LISTEN_FDS, with names in LISTEN_FDNAMES): a socket belongs to the listener of its
+//! name, or else to the listener that is configured for its address.
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -14,14 +14,14 @@ use socket2::SockRef;
 use crate::failure::Failure;
 use tollgate_config::Config;
 
-/// The name under which the one who hands over waits to hear that all is well.
+/// Name of the descriptor by which the old process learns that this one is ready.
 pub(super) const READY: &str = "tollgate-ready";
 
-/// Callers who may wait to be let in. The standard library asks for 128, which a surge fills at once, and whoever finds it full tries again
-/// after a second. The system's own bound (net.core.somaxconn, 4,096 by default) still holds.
-const MOST_WAITING: i32 = 65_535;
+/// Length of the queue of connections that are not accepted yet. The standard library asks for 128, which a surge fills at once;
+/// a client that finds it full tries again after a second. The system's limit (net.core.somaxconn, 4,096 by default) applies too.
+const BACKLOG: i32 = 65_535;
 
-/// What was handed to this program when it was started.
+/// What this process inherited.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
     sockets: Vec<(String, TcpListener)>,
@@ -29,55 +29,55 @@ pub(crate) struct Inherited {
 }
 
 impl Inherited {
-    /// Takes what is there. Changes the environment, so nobody else may be looking at it.
+    /// Takes the inherited descriptors. Changes the environment, so no other thread may run yet.
     pub(crate) fn take() -> Self {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
-        let mut handed = ListenFd::from_env();
+        let mut passed = ListenFd::from_env();
         let mut inherited = Self::default();
-        for nth in 0..handed.len() {
+        for nth in 0..passed.len() {
             let name = names.next().unwrap_or_default().to_owned();
             if name == READY {
-                // It takes a connection for a listener: both are sockets of one kind.
-                let ready = handed.take_unix_listener(nth).ok().flatten();
+                // A connection, which the crate takes for a listener: both are Unix sockets.
+                let ready = passed.take_unix_listener(nth).ok().flatten();
                 inherited.ready = ready.map(|ready| UnixStream::from(OwnedFd::from(ready)));
-            } else if let Ok(Some(socket)) = handed.take_tcp_listener(nth) {
+            } else if let Ok(Some(socket)) = passed.take_tcp_listener(nth) {
                 inherited.sockets.push((name, socket));
             }
         }
         inherited
     }
 
-    /// Where this door may listen: where it was handed a socket, at the address that is wanted, or else at one of the system's choice. The socket is kept.
+    /// Where this listener can listen: at its inherited socket, at the `wanted` address, or else on a free port. The socket is kept.
     pub(crate) fn at_or_elsewhere(
         &mut self,
-        door: &str,
+        listener: &str,
         wanted: SocketAddr,
     ) -> io::Result<SocketAddr> {
-        if let Some((_, socket)) = self.sockets.iter().find(|(name, _)| name == door) {
+        if let Some((_, socket)) = self.sockets.iter().find(|(name, _)| name == listener) {
             return socket.local_addr();
         }
         let elsewhere = SocketAddr::new(wanted.ip(), 0);
         let socket = TcpListener::bind(wanted).or_else(|_| TcpListener::bind(elsewhere))?;
         let address = socket.local_addr()?;
-        self.sockets.push((door.to_owned(), socket));
+        self.sockets.push((listener.to_owned(), socket));
         Ok(address)
     }
 
-    /// The socket for this door, if it was handed over.
-    fn for_door(&mut self, door: &str, wanted: SocketAddr) -> Option<TcpListener> {
+    /// The inherited socket of this listener, if there is one.
+    fn take_socket(&mut self, listener: &str, wanted: SocketAddr) -> Option<TcpListener> {
         let sockets = || self.sockets.iter();
         let is_there = |socket: &TcpListener| socket.local_addr().is_ok_and(|at| at == wanted);
         let by_name = sockets().position(|(name, socket)| {
-            // A door that moved in the configuration moves.
-            name == door && (wanted.port() == 0 || is_there(socket))
+            // An address that changed in the configuration is opened.
+            name == listener && (wanted.port() == 0 || is_there(socket))
         });
         let by_address = || sockets().position(|(_, socket)| is_there(socket));
         let place = by_name.or_else(by_address)?;
         Some(self.sockets.swap_remove(place).1)
     }
 
-    /// Nobody needs the others.
+    /// Closes those that no listener uses.
     pub(super) fn close_rest(&mut self) {
         for (name, socket) in self.sockets.drain(..) {
             let address = socket
@@ -88,57 +88,64 @@ impl Inherited {
             tracing::warn!(
                 name,
                 address,
-                "a socket was handed over that no door listens on: it is closed"
+                "closed an inherited socket that no listener uses"
             );
         }
     }
 
-    /// Whether another program serves until this one is ready.
+    /// Whether another process serves until this one is ready.
     pub(super) fn is_handover(&self) -> bool {
         self.ready.is_some()
     }
 
-    /// Tells whoever hands over that all is well.
-    pub(super) fn say_ready(&mut self) {
+    /// Tells the old process that this one is ready.
+    pub(super) fn report_ready(&mut self) {
         if let Some(mut ready) = self.ready.take()
             && let Err(error) = ready.write_all(b"ready\n")
         {
-            tracing::warn!(%error, "cannot tell the old program that this one is ready");
+            tracing::warn!(%error, "failed to tell the old process that this one is ready");
         }
     }
 }
 
-/// All sockets, by the names of their doors. They stay open for as long as this does.
+/// All sockets, by the names of their listeners. They stay open until this is dropped.
 #[derive(Debug)]
 pub(super) struct Sockets(Vec<(&'static str, TcpListener)>);
 
 impl Sockets {
-    /// Opens those that were not handed over.
+    /// Opens those that were not inherited.
     pub(super) fn open(config: &Config, inherited: &mut Inherited) -> Result<Self, Failure> {
-        let doors = [
-            ("gateway", config.gateway.as_ref().map(|door| door.listen)),
-            ("service", config.service.as_ref().map(|door| door.listen)),
-            ("admin", config.admin.as_ref().map(|door| door.listen)),
+        let listeners = [
+            (
+                "gateway",
+                config.gateway.as_ref().map(|config| config.listen),
+            ),
+            (
+                "service",
+                config.service.as_ref().map(|config| config.listen),
+            ),
+            ("admin", config.admin.as_ref().map(|config| config.listen)),
         ];
         let mut sockets = Vec::new();
-        for (door, wanted) in doors {
+        for (listener, wanted) in listeners {
             let Some(wanted) = wanted else { continue };
-            let socket = match inherited.for_door(door, wanted) {
+            let socket = match inherited.take_socket(listener, wanted) {
                 Some(socket) => socket,
-                None => TcpListener::bind(wanted).map_err(|error| cannot(door, wanted, &error))?,
+                None => TcpListener::bind(wanted)
+                    .map_err(|error| cannot_listen(listener, wanted, &error))?,
             };
-            // To listen again changes only how many may wait, also where the socket was handed over.
-            let waiting = (SockRef::from(&socket).listen(MOST_WAITING))
+            // Listening again only changes the backlog, which an inherited socket needs too.
+            let waiting = (SockRef::from(&socket).listen(BACKLOG))
                 .and_then(|()| socket.set_nonblocking(true));
-            waiting.map_err(|error| cannot(door, wanted, &error))?;
-            sockets.push((door, socket));
+            waiting.map_err(|error| cannot_listen(listener, wanted, &error))?;
+            sockets.push((listener, socket));
         }
         Ok(Self(sockets))
     }
 
     /// A socket for this runtime.
-    pub(super) fn take(&self, door: &str) -> Result<Option<tokio::net::TcpListener>, Failure> {
-        let Some((name, socket)) = self.0.iter().find(|(name, _)| *name == door) else {
+    pub(super) fn take(&self, listener: &str) -> Result<Option<tokio::net::TcpListener>, Failure> {
+        let Some((name, socket)) = self.0.iter().find(|(name, _)| *name == listener) else {
             return Ok(None);
         };
         let socket = socket
@@ -149,37 +156,39 @@ impl Sockets {
             .map_err(|error| Failure::Unavailable(format!("{name} cannot listen: {error}")))
     }
 
-    /// Where each door listens.
+    /// The address of each listener.
     pub(super) fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
         let sockets = self.0.iter();
         sockets
-            .filter_map(|(door, socket)| Some((*door, socket.local_addr().ok()?)))
+            .filter_map(|(listener, socket)| Some((*listener, socket.local_addr().ok()?)))
             .collect()
     }
 
-    /// The same sockets for another program, with their names.
+    /// The same sockets for the new process, with their names.
     pub(super) fn to_hand_over(&self) -> io::Result<Vec<(&'static str, OwnedFd)>> {
         let sockets = self.0.iter();
         sockets
-            .map(|(door, socket)| Ok((*door, OwnedFd::from(socket.try_clone()?))))
+            .map(|(listener, socket)| Ok((*listener, OwnedFd::from(socket.try_clone()?))))
             .collect()
     }
 }
 
-fn cannot(door: &str, wanted: SocketAddr, error: &io::Error) -> Failure {
+fn cannot_listen(listener: &str, wanted: SocketAddr, error: &io::Error) -> Failure {
     let help = match error.kind() {
         io::ErrorKind::AddrInUse => {
             format!(
-                "; another program listens there: end it, or choose another port in {door}.listen"
+                "; another program listens there: stop it, or choose another port in {listener}.listen"
             )
         }
         io::ErrorKind::AddrNotAvailable => {
-            format!("; this machine does not have that address: see {door}.listen")
+            format!("; this machine does not have that address: see {listener}.listen")
         }
         io::ErrorKind::PermissionDenied => {
             "; ports below 1024 need the capability CAP_NET_BIND_SERVICE".to_owned()
         }
         _ => String::new(),
     };
-    Failure::Unavailable(format!("{door} cannot listen at {wanted}: {error}{help}"))
+    Failure::Unavailable(format!(
+        "{listener} cannot listen at {wanted}: {error}{help}"
+    ))
 }

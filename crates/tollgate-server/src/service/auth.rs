@@ -1,28 +1,22 @@
 //! Forward-auth: a gateway asks about each request before it forwards it, with the request's own headers.
 //!
-//! Answers are the layer's, with nobody behind it: so who is calling, what a denial says and how a queue is waited in are those
-//! of the gateway. A request in a queue waits here, and the gateway with it: so few may at a time that they never occupy
-//! all connections.
+//! The [`Gate`] decides and answers as for a request to the gateway. A request in a queue waits here, and the gateway that asked
+//! waits with it, so the number of waiting requests is limited: they never occupy all connections.
 
-use std::convert::Infallible;
-use std::future::{Ready, ready};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use bytes::Bytes;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
-use http_body_util::Empty;
 use tollgate::ForwardedPath;
 use tollgate_tower::answer::Dialect;
-use tollgate_tower::layer::{Decided, KeepDecision, PeerAddr, TollgateService, WaitLimits};
-use tollgate_tower::policy::Head;
-use tower::{Layer as _, ServiceExt as _};
+use tollgate_tower::gate::{Gate, RequestContext};
+use tollgate_tower::layer::{PeerAddr, WaitLimits};
 
 use super::check::read_uri;
 use super::metrics::{Endpoint, Outcome};
@@ -31,37 +25,38 @@ use super::{Service, Shared};
 use crate::decider::Decider;
 use crate::traces::Parent;
 
-/// What was to be answered if nginx could say it: it knows 2xx, 401 and 403, and makes 500 of all else.
+/// The status of the response that the client is to receive. nginx understands only 2xx, 401 and 403, and turns everything else
+/// into a 500.
 const STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The layer, and nobody behind it.
+/// What decides.
 pub(super) struct Auth {
-    layered: TollgateService<Yes>,
+    gate: Arc<Gate>,
     warned: AtomicBool,
 }
 
 impl Auth {
-    pub(super) fn new(door: &Decider, config: &tollgate_config::Service) -> Self {
+    pub(super) fn new(decider: &Decider, config: &tollgate_config::Service) -> Self {
         let max_waiting = config
             .waiting
             .max_waiting_with(config.connections.max_connections);
         let wait_limits = WaitLimits::new(max_waiting, config.waiting.per_address);
-        // The gateways that ask forward paths as they came, and preflights too.
-        let layer = (door.layer().dialect(Dialect::Http))
+        // Other gateways forward paths as they came, and preflights too.
+        let layer = (decider.layer().dialect(Dialect::Http))
             .forwarded(ForwardedPath::Original)
             .charge_preflights(true);
         Self {
-            layered: layer.wait_limits(wait_limits).layer(Yes),
+            gate: layer.wait_limits(wait_limits).gate(),
             warned: AtomicBool::new(false),
         }
     }
 }
 
-/// The headers in which a gateway says what was asked of it.
+/// The headers by which a gateway describes the client's request.
 struct Names {
-    /// What asking about a request is called in traces.
+    /// Name of the span in traces.
     span: &'static str,
     method: HeaderName,
     uri: HeaderName,
@@ -82,15 +77,15 @@ const ORIGINAL: Names = Names {
     host: HeaderName::from_static("x-original-host"),
 };
 
-/// What cannot be asked about.
+/// Why a request cannot be decided on.
 enum Unclear {
-    /// The gateway is not set up as it should be.
+    /// The gateway is not configured as it should be.
     Setup(String),
-    /// The caller's own request is odd.
+    /// The client's own request is malformed.
     Request,
 }
 
-/// For Traefik and Caddy: 200 and headers to copy, or the answer to give.
+/// For Traefik and Caddy: 200 with headers to copy, or the response for the client.
 pub(super) async fn forward_auth(State(shared): Service, request: Request) -> Response<Body> {
     let started = Instant::now();
     let response = answer(&shared, request, &FORWARDED).await;
@@ -98,7 +93,7 @@ pub(super) async fn forward_auth(State(shared): Service, request: Request) -> Re
     response
 }
 
-/// For nginx: 200, or 403 with the answer to give in headers.
+/// For nginx: 200, or 403 with the response for the client in headers.
 pub(super) async fn auth_request(State(shared): Service, request: Request) -> Response<Body> {
     let started = Instant::now();
     let mut response = answer(&shared, request, &ORIGINAL).await;
@@ -113,7 +108,7 @@ pub(super) async fn auth_request(State(shared): Service, request: Request) -> Re
     response
 }
 
-/// Marks an answer that is for the operator and not for the caller.
+/// Marks a response that is for the operator and not for the client.
 #[derive(Clone, Copy)]
 struct AboutSetup;
 
@@ -130,34 +125,34 @@ async fn answer(shared: &Shared, request: Request, names: &Names) -> Response<Bo
             return Problem::bad("the request's method, path or host cannot be read").response();
         }
     }
-    shared.warn_of_strangers(&parts);
-    let mut span = shared.span(names.span, Parent::of(&parts.headers));
-    if let Some(span) = &mut span {
-        let peer = parts.extensions.get::<PeerAddr>();
-        let peer = peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
-        let head = Head {
-            method: &parts.method,
-            uri: &parts.uri,
-            headers: &parts.headers,
-        };
-        span.asked(&parts.method, shared.door.route_of(&head, peer).as_deref());
-        parts.extensions.insert(KeepDecision);
+    let peer = (parts.extensions.get::<PeerAddr>())
+        .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0.ip());
+    let mut context = RequestContext::new(peer, shared.decider.policy());
+    shared.warn_of_untrusted_gateway(&context, &parts.headers);
+    let span = shared.span(names.span, Parent::of(&parts.headers));
+    if span.is_some() {
+        context.keep_route();
     }
-    let request = http::Request::from_parts(parts, ());
-    let response = match shared.auth.layered.clone().oneshot(request).await {
-        Ok(response) => response.map(Body::new),
-        Err(never) => match never {},
+    let gate = &shared.auth.gate;
+    let response = match gate.admit(&mut parts, &mut context).await {
+        Ok(()) => {
+            let mut response = Response::new(Body::empty());
+            gate.add_headers(&context, response.headers_mut());
+            response
+        }
+        Err(denied) => denied.map(Body::from),
     };
     if let Some(mut span) = span {
+        span.asked(&parts.method, context.route());
         span.answered(response.status());
-        if let Some(decided) = response.extensions().get::<Decided>() {
-            span.decided(decided);
+        if let Some(decision) = context.decision() {
+            span.decided(decision);
         }
     }
     response
 }
 
-/// Puts the request that is asked about in the place of the question.
+/// Replaces the gateway's request by the client's.
 fn original(parts: &mut Parts, names: &Names) -> Result<(), Unclear> {
     let method = single(&parts.headers, &names.method)?;
     let uri = single(&parts.headers, &names.uri)?;
@@ -176,10 +171,10 @@ fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<&'h HeaderVal
     match (lines.next(), lines.next()) {
         (Some(line), None) if !line.is_empty() => Ok(line),
         (Some(_), Some(_)) => Err(Unclear::Setup(format!(
-            "the header {name} is there more than once: the gateway has to set it, not to add it"
+            "the header {name} is there more than once: the gateway must set it, not add to it"
         ))),
         _ => Err(Unclear::Setup(format!(
-            "the header {name} is missing: the gateway has to say what was asked of it"
+            "the header {name} is missing: the gateway must describe the client's request"
         ))),
     }
 }
@@ -191,43 +186,18 @@ impl Shared {
         self.metrics.took(endpoint, started.elapsed());
     }
 
-    /// Once: a gateway whose word is not taken has all its callers counted as one.
-    fn warn_of_strangers(&self, parts: &Parts) {
-        let Some(PeerAddr(peer)) = parts.extensions.get::<PeerAddr>() else {
-            return;
-        };
+    /// Warns once: all clients of a gateway that is not trusted count as one.
+    fn warn_of_untrusted_gateway(&self, context: &RequestContext, headers: &HeaderMap) {
         let warned = &self.auth.warned;
-        if !parts.headers.contains_key(X_FORWARDED_FOR) || warned.load(Ordering::Relaxed) {
-            return;
-        }
-        if !self.door.policy().identity().trusts(peer.ip()) && !warned.swap(true, Ordering::Relaxed)
+        if headers.contains_key(X_FORWARDED_FOR)
+            && !warned.load(Ordering::Relaxed)
+            && !context.policy().identity().trusts(context.peer())
+            && !warned.swap(true, Ordering::Relaxed)
         {
-            warn(peer);
+            tracing::warn!(
+                peer = %context.peer(),
+                "a gateway asks about its clients and is not a trusted proxy, so all its clients count as one: add it to identity.trusted_proxies"
+            );
         }
-    }
-}
-
-fn warn(peer: &SocketAddr) {
-    tracing::warn!(
-        peer = %peer.ip(),
-        "a gateway that is no trusted proxy asks about requests of others: all its callers count as one, until it is among identity.trusted_proxies"
-    );
-}
-
-/// Lets everything pass.
-#[derive(Clone, Copy)]
-struct Yes;
-
-impl tower::Service<http::Request<()>> for Yes {
-    type Response = Response<Empty<Bytes>>;
-    type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: http::Request<()>) -> Self::Future {
-        ready(Ok(Response::new(Empty::new())))
     }
 }

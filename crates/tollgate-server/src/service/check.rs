@@ -18,9 +18,9 @@ use super::metrics::{Endpoint, Outcome};
 use super::problem::Problem;
 use super::reading::{self, Fields, LONGEST_PATH, LONGEST_TEXT, is_longer, kind};
 use super::{Service, Shared};
-use tollgate_config::document::reading::shortened;
-use tollgate_tower::policy::RequestAttributes;
 use crate::traces::Parent;
+use tollgate_config::document::shortened;
+use tollgate_tower::policy::RequestAttributes;
 
 /// The most checks of one question.
 const MOST_CHECKS: usize = 100;
@@ -87,7 +87,7 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Pro
     };
     let parent = Parent::of(request.headers());
     let body = reading::json(&reading::whole(request.into_body()).await?)?;
-    let policy = shared.door.policy();
+    let policy = shared.decider.policy();
     let Some(checks) = many(&body)? else {
         let answer = decide(shared, &policy, read(&body, "", &policy)?, parent).await;
         let status = match by_decision {
@@ -165,7 +165,7 @@ async fn decide(
     let answer = match check {
         Check::Refused(refusal) => refused(refusal),
         Check::Told(facts) => {
-            let decision = shared.door.decide_on(policy, &facts.request()).await;
+            let decision = shared.decider.decide_on(policy, &facts.request()).await;
             if let Some(span) = &mut span {
                 span.decided(&decision);
             }
@@ -178,7 +178,7 @@ async fn decide(
                 if let Some(cost) = described.cost {
                     request = request.cost(cost);
                 }
-                let decision = shared.door.decide_on(policy, &request).await;
+                let decision = shared.decider.decide_on(policy, &request).await;
                 if let Some(span) = &mut span {
                     span.asked(&described.method, policy.rules().meet(&request).route());
                     span.decided(&decision);
@@ -202,7 +202,10 @@ fn read<'a>(check: &'a Value, at: &str, policy: &'a Policy) -> Result<Check<'a>,
     let cost = fields.number("cost")?;
     let ignored = |_: &str| Ok(());
     Ok(match told(&fields, policy, ignored)? {
-        Ok(facts) => Check::Told(RequestAttributes { cost, ..facts }),
+        Ok(mut facts) => {
+            facts.cost = cost;
+            Check::Told(facts)
+        }
         Err(refusal) => Check::Refused(refusal),
     })
 }
@@ -214,14 +217,12 @@ pub(super) fn told<'a>(
     unknown: impl Fn(&str) -> Result<(), Problem>,
 ) -> Result<Result<RequestAttributes<'a>, Refusal>, Problem> {
     let text = |name| fields.text(name, LONGEST_TEXT);
-    let mut facts = RequestAttributes {
-        client: text("client")?.map(Into::into),
-        plan: text("plan")?.map(Into::into),
-        ip: ip(fields)?,
-        route: text("route")?,
-        method: text("method")?,
-        ..RequestAttributes::default()
-    };
+    let mut facts = RequestAttributes::new();
+    facts.client = text("client")?.map(Into::into);
+    facts.plan = text("plan")?.map(Into::into);
+    facts.ip = ip(fields)?;
+    facts.route = text("route")?.map(Into::into);
+    facts.method = text("method")?;
     if let Some(host) = text("host")?
         && let Err(error) = facts.set_host(host)
     {

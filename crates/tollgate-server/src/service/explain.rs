@@ -27,8 +27,8 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Pro
         cost: described.cost,
     };
     let report = asked
-        .report(&shared.door.policy(), async |met| {
-            let decision = shared.door.limiter().peek_on(met).await;
+        .report(&shared.decider.policy(), async |met| {
+            let decision = shared.decider.limiter().peek_on(met).await;
             match decision.source() {
                 Source::Store => Usage::Known(Box::new(decision)),
                 _ => Usage::Unreachable,

@@ -6,8 +6,8 @@ use http::{Method, Response, StatusCode, Uri};
 use tollgate_tower::answer::{Dialect, failure};
 
 use super::ENDPOINTS;
-use tollgate_config::text::escaped;
 use crate::bearer::SENT_BY_A_PAGE;
+use tollgate_config::text::escaped;
 
 /// An answer that is not the one that was asked for.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use tollgate::words::nearest;
 
 use super::problem::Problem;
 use super::strict_json;
-use tollgate_config::document::reading::{listed, shortened};
+use tollgate_config::document::{listed, shortened};
 
 /// The most bytes of a question.
 pub(super) const MOST_BYTES: usize = 256 * 1_024;

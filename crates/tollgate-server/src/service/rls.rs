@@ -38,12 +38,12 @@ use tonic_health::ServingStatus;
 use super::metrics::{Endpoint, Outcome};
 use super::problem::Problem;
 use super::{Service, Shared};
-use tollgate_config::text::escaped;
 use crate::traces::Parent;
 use descriptor::Descriptor;
 use generated::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use generated::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use refusal::{Refusal, RefusalLog};
+use tollgate_config::text::escaped;
 
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
@@ -131,7 +131,7 @@ async fn decide(
         return Ok((answer::unlimited(asked), Outcome::Allowed));
     }
     check(asked)?;
-    let policy = shared.door.policy();
+    let policy = shared.decider.policy();
     let descriptors = descriptors(shared, asked, &policy)?;
     let span = shared.span("ShouldRateLimit", parent);
     let joint = decide_together(shared, &policy, &descriptors).await;
@@ -210,12 +210,12 @@ async fn decide_together(
     let met: Vec<Met<'_>> = pairs
         .map(|(descriptor, request)| descriptor.meet(policy, request))
         .collect();
-    let joint = shared.door.decide_together(&met).await?;
+    let joint = shared.decider.decide_together(&met).await?;
     if joint.whole.delay().is_zero() {
         return Some(joint);
     }
     let look = deadline.saturating_sub(started.elapsed());
-    Some(shared.door.turn_away(&met, joint, look).await)
+    Some(shared.decider.turn_away(&met, joint, look).await)
 }
 
 /// What is known of who sent a request: what its descriptors say of the client and of its address.

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use tollgate_config::document::reading::shortened;
+use tollgate_config::document::shortened;
 
 /// Parses a document.
 pub(super) fn parse(text: &[u8]) -> Result<Value, serde_json::Error> {

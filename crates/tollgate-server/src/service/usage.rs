@@ -15,10 +15,10 @@ use super::metrics::Endpoint;
 use super::problem::Problem;
 use super::reading::{self, Fields};
 use super::{Service, Shared};
-use tollgate_config::text::escaped;
-use tollgate_config::document::reading::shortened;
-use tollgate_tower::policy::RequestAttributes;
 use crate::usage::{Forgotten, Report};
+use tollgate_config::document::shortened;
+use tollgate_config::text::escaped;
+use tollgate_tower::policy::RequestAttributes;
 
 pub(super) async fn inspect(State(shared): Service, request: Request) -> Response<Body> {
     (shared.answered(Endpoint::Inspect, answer_inspect(&shared, request))).await
@@ -31,9 +31,9 @@ pub(super) async fn reset(State(shared): Service, request: Request) -> Response<
 async fn answer_inspect(shared: &Shared, request: Request) -> Result<Response<Body>, Problem> {
     shared.admit(request.headers())?;
     let body = reading::json(&reading::whole(request.into_body()).await?)?;
-    let policy = shared.door.policy();
+    let policy = shared.decider.policy();
     let facts = read(&Fields::of(&body, "", WHO)?, &policy)?;
-    let used = (shared.door.limiter())
+    let used = (shared.decider.limiter())
         .inspect_by(policy.rules(), &facts.request())
         .await;
     let used = used.map_err(|error| out_of_reach(&error, "nothing is known of what is used"))?;
@@ -50,7 +50,7 @@ async fn answer_reset(shared: &Shared, request: Request) -> Result<Response<Body
     }
     shared.admit(request.headers())?;
     let body = reading::json(&reading::whole(request.into_body()).await?)?;
-    let policy = shared.door.policy();
+    let policy = shared.decider.policy();
     let known = [WHO, &["everybody"]].concat();
     let fields = Fields::of(&body, "", &known)?;
     let everybody = everybody(&fields)?;
@@ -70,12 +70,12 @@ async fn answer_reset(shared: &Shared, request: Request) -> Result<Response<Body
         }
         _ => {}
     }
-    let forgotten = (shared.door.limiter()).reset_by(policy.rules(), &request);
+    let forgotten = (shared.decider.limiter()).reset_by(policy.rules(), &request);
     let so = "only a part may have been forgotten, or nothing; ask again";
     let forgotten = forgotten.await;
     let short = |said: Option<&str>| said.map(|said| escaped(said, 80));
     let (client, plan) = (short(facts.client.as_deref()), short(facts.plan.as_deref()));
-    let (route, method) = (short(facts.route), short(facts.method));
+    let (route, method) = (short(facts.route.as_deref()), short(facts.method));
     let ip = facts.ip.map(tracing::field::display);
     let forgotten = forgotten.map_err(|error| {
         tracing::warn!(

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 use crate::database::{Place, block_on};
 use crate::metrics::{OPEN_METRICS, check_open_metrics};

@@ -11,7 +11,7 @@ use tollgate_server::database::{Database, ViolationFilter};
 use tollgate_server::door::{self, Door};
 use tollgate_server::live::{Live, LiveConfig};
 use tollgate_testing::log::Log;
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 use tollgate_tower::identity::api_key_sha256;
 use tollgate_tower::policy::Head;
 

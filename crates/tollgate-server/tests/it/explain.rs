@@ -8,7 +8,7 @@ use tollgate_server::database::Database;
 
 use crate::database::block_on;
 use crate::program::Program;
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 const CONFIG: &str = r#"
 identity:

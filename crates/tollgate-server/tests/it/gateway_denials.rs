@@ -238,7 +238,7 @@ async fn new_rules_apply_to_open_connections_at_once() {
     let file = front.folder.path().join("tollgate.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("burst 2", "burst 4")).unwrap();
-    front.door.live().look_again();
+    front.door.live().reload();
     let patience = Instant::now() + PATIENCE;
     while front.door.policy().generation() == generation {
         assert!(Instant::now() < patience, "the file is never read");

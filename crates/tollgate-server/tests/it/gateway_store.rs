@@ -1,6 +1,6 @@
 //! The gateway over a real Redis that goes away: what callers hear, and what the servers behind do not.
 
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 use crate::served::Upstream;
 use crate::serving::{Serving, until};

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::metrics::{OPEN_METRICS, check_open_metrics};
 use crate::served::{Reply, Served, Upstream, ask, ask_bytes, free_port, until};
 use crate::serving::{self, Serving};
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 

@@ -482,7 +482,7 @@ fn a_database_that_dies_under_load_changes_nothing_until_it_is_back() {
         };
         decisions(1_000).await;
         server.kill();
-        live.look_again();
+        live.reload();
         wait_until(&live, "it is noticed", |stats, _| stats.failures >= 1).await;
         decisions(1_000).await;
         assert_eq!((live.stats().generation, burst(&live)), (1, 100_000));

@@ -19,7 +19,7 @@ use tollgate_tower::policy::Head;
 
 use crate::database::Place;
 use crate::serving::{Answer, ask, until};
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 /// A door by this configuration with its operators' door, in this process.
 struct Opened {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use command_fds::{CommandFdExt as _, FdMapping};
 
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 use crate::program::{Program, stderr};
 use crate::serving::{PATIENCE, Serving, ask, until};

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::served::{Served, ask};
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 const RULES: &str = "
 clients: [{ id: merchant_123, plan: pro }]

@@ -21,7 +21,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::database::block_on;
 use crate::served::Served;
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 const RULES: &str = "
 clients: [{ id: merchant_123, plan: pro }]

@@ -18,7 +18,7 @@ use crate::database::block_on;
 use crate::served::Served;
 use crate::service_rls::{answer, answers, asked, channel, codes, descriptor, passes, served};
 use crate::serving::Serving;
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 /// What comes of so many of these calls.
 fn admitted(served: &Served, call: &RateLimitRequest, count: usize) -> usize {

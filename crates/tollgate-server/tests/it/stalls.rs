@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 use crate::served;
 use crate::serving::{PATIENCE, Serving, until};

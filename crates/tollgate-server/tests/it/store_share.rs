@@ -1,7 +1,7 @@
 //! How an operator learns that Redis does not take all decisions, although it has not failed.
 
 use serde_json::Value;
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 use crate::served;
 use crate::serving::{Serving, until};

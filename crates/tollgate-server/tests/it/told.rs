@@ -418,7 +418,7 @@ fn a_refusal_is_said_once_however_often_others_change_theirs() {
             let limit = format!("1/h burst {burst}");
             database.set_rule("other", &rule(&limit)).await.unwrap();
             wait_until("it is heard of", || live.stats().watch.changes > changes).await;
-            live.look_again();
+            live.reload();
         }
         // The same number of looks more, each with time to say something.
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Output;
 
 use serde_json::{Value, json};
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 use crate::program::{Program, stderr};
 use crate::served::{Reply, Served, until};

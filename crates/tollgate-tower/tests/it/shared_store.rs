@@ -15,7 +15,7 @@ use tollgate::{Instances, Limiter, OnFailure, Request, SharedConfig, Source};
 use tollgate_tower::TollgateLayer;
 
 use crate::served::{fields, layer, rule, serve};
-use tollgate_testing::redis_server::RedisServer;
+use tollgate_testing::servers::RedisServer;
 
 /// Over a store where nobody listens.
 fn without_store(on_failure: OnFailure) -> Limiter {

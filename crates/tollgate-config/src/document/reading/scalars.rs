@@ -8,8 +8,9 @@ use crate::document::problem::Problems;
 use crate::document::{Scalar, mask};
 use tollgate::words::{grouped, nearest};
 
-/// `a, b and c`.
-pub(crate) fn listed(words: &[&str], and: &str) -> String {
+/// Words as a list, such as `a, b and c`.
+#[must_use]
+pub fn listed(words: &[&str], and: &str) -> String {
     match words {
         [] => String::new(),
         [one] => (*one).to_owned(),
@@ -17,8 +18,9 @@ pub(crate) fn listed(words: &[&str], and: &str) -> String {
     }
 }
 
-/// Text of a user's in quotes: without control characters, passwords, and no longer than is good.
-pub(crate) fn shortened(text: &str) -> String {
+/// Text from a user, to be shown in a message: in quotes, without control characters or passwords, at most 60 characters of it.
+#[must_use]
+pub fn shortened(text: &str) -> String {
     const MOST: usize = 60;
     let text = mask::without_password(text);
     match text.char_indices().nth(MOST) {
@@ -55,6 +57,7 @@ pub(crate) fn text(
 }
 
 /// A whole number as it is written: digits, with `_` between any two of them.
+#[must_use]
 pub fn whole_number(text: &str) -> Option<u64> {
     let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     text.split('_')

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::cli::{ExportArgs, ExportFormat};
-use crate::failure::Failure;
 use crate::commands::database::{Meant, block_on};
+use crate::failure::Failure;
 
 /// The fields in the order in which people write them.
 const ORDER: [&str; 10] = [

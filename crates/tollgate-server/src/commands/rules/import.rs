@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use super::validate::validate_nodes;
 use super::{limit_text, words};
-use tollgate_config::text::escaped;
 use crate::cli::ImportArgs;
-use crate::failure::Failure;
 use crate::commands::database::{Meant, block_on};
-use tollgate_config::{ConfigFile, rule_warnings};
 use crate::database::{
     FieldChange, Import, Imported, StoredClient, StoredRule, imported_into_nothing,
 };
+use crate::failure::Failure;
 use tollgate_config::document::{Entry, Node, Problems, Value as Said};
+use tollgate_config::text::escaped;
+use tollgate_config::{ConfigFile, rule_warnings};
 
 pub(super) fn import(
     meant: &Meant,

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::name_of;
 use super::validate::validate;
 use crate::cli::SetArgs;
-use crate::failure::Failure;
 use crate::commands::database::{Meant, block_on};
-use tollgate_config::rule_warnings;
 use crate::database::StoredRule;
+use crate::failure::Failure;
 use tollgate_config::document::Node;
+use tollgate_config::rule_warnings;
 
 pub(super) fn set(meant: &Meant, args: &SetArgs, out: &mut impl Write) -> Result<(), Failure> {
     let name = name_of(&args.id, args.plan.as_deref());

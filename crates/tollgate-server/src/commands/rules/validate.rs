@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::failure::Failure;
 use crate::commands::database::Meant;
-use tollgate_config::{PolicyConfig};
+use crate::failure::Failure;
+use tollgate_config::PolicyConfig;
 use tollgate_config::document::{Node, Problems, Spot};
 
 /// Whether these rules and clients can be used together, by the identity, paths and costs of the configuration that was

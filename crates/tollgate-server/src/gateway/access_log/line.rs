@@ -11,7 +11,8 @@ use tollgate::Decision;
 use tollgate_http::proxy::TunnelEnd;
 use tollgate_http::server::RejectedHead;
 
-use crate::text::{escaped, utc};
+use crate::calendar::utc;
+use tollgate_config::text::escaped;
 
 /// Longer paths and client names are cut.
 const MAX_CHARS: usize = 1_024;

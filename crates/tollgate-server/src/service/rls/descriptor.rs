@@ -27,11 +27,9 @@ impl<'a> Descriptor<'a> {
         hits: u32,
         policy: &'a Policy,
     ) -> Result<Self, Refusal> {
-        let mut facts = RequestAttributes {
-            // A request that says no hits says 0, which is no wish to look.
-            cost: said.hits_addend.or((hits > 0).then_some(u64::from(hits))),
-            ..RequestAttributes::default()
-        };
+        let mut facts = RequestAttributes::new();
+        // A call without hits has 0, which is no wish to look.
+        facts.cost = said.hits_addend.or((hits > 0).then_some(u64::from(hits)));
         if said.entries.is_empty() {
             return Err(Refusal::NoEntries);
         }
@@ -104,7 +102,7 @@ fn add<'a>(
         }
         b"route" => {
             let route = text("route", value)?;
-            facts.route.get_or_insert(route);
+            facts.route.get_or_insert(route.into());
         }
         b"ip" => add_address(facts, "ip", value)?,
         b"remote_address" => add_address(facts, "remote_address", value)?,
@@ -125,7 +123,11 @@ fn add<'a>(
     Ok(())
 }
 
-fn add_address(facts: &mut RequestAttributes<'_>, key: &'static str, value: &[u8]) -> Result<(), Refusal> {
+fn add_address(
+    facts: &mut RequestAttributes<'_>,
+    key: &'static str,
+    value: &[u8],
+) -> Result<(), Refusal> {
     let ip = parse_address(text(key, value)?).map_err(|_| Refusal::Address(key))?;
     facts.ip.get_or_insert(ip);
     Ok(())

@@ -1,4 +1,4 @@
-//! A real Redis behind a socket file in a folder of its own, ended when the test is.
+//! A real Redis server behind a socket file in a folder of its own, ended with the test.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -24,19 +24,19 @@ impl RedisServer {
         server
     }
 
-    /// As a crash would, while others are using it.
-    pub fn stop(&mut self) {
+    /// Kills it, as a crash would.
+    pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Starts it again after a [`stop`](Self::stop), in the same place and with nothing in it.
-    pub fn start_again(&mut self) {
+    /// Starts it again after a [`kill`](Self::kill), at the same address and empty.
+    pub fn restart(&mut self) {
         self.process = spawn(self.folder.path());
         self.wait_until_it_answers();
     }
 
-    /// It lives and says nothing any more, as one that is stuck or cut off. It can still be ended.
+    /// Stops it with SIGSTOP, so that it accepts connections and never answers.
     pub fn pause(&self) {
         let id = self.process.id().to_string();
         let paused = Command::new("kill").args(["-STOP", &id]).status().unwrap();
@@ -45,34 +45,36 @@ impl RedisServer {
 
     fn wait_until_it_answers(&self) {
         let patience = Instant::now() + Duration::from_secs(30);
-        while self.ask(&["PING"]) != "PONG" {
+        while self.command(&["PING"]) != "PONG" {
             assert!(Instant::now() < patience, "redis does not answer");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Where it is.
+    /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {
         format!("unix://{}", self.folder.path().join("redis").display())
     }
 
-    /// Asks it as somebody with a tool of their own would.
+    /// Runs a command with redis-cli.
     #[must_use]
-    pub fn ask(&self, words: &[&str]) -> String {
+    pub fn command(&self, words: &[&str]) -> String {
         let socket = self.folder.path().join("redis");
-        let mut command = Command::new("redis-cli");
-        let output = command.arg("-s").arg(socket).args(words).output().unwrap();
+        let mut cli = Command::new("redis-cli");
+        let output = cli.arg("-s").arg(socket).args(words).output().unwrap();
         String::from_utf8_lossy(&output.stdout)
             .trim_end()
             .to_owned()
     }
 
-    /// Everything it holds: all keys, and all values as they are.
+    /// Everything it holds: all keys and values, as text.
     #[must_use]
     pub fn everything(&self) -> String {
-        let keys = self.ask(&["--scan"]);
-        let values = keys.lines().map(|key| self.ask(&["--no-raw", "DUMP", key]));
+        let keys = self.command(&["--scan"]);
+        let values = keys
+            .lines()
+            .map(|key| self.command(&["--no-raw", "DUMP", key]));
         let values: String = values.collect();
         keys + &values
     }

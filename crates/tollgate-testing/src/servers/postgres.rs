@@ -1,7 +1,7 @@
-//! Real PostgreSQL servers, each in a folder of its own behind a socket file, ended when the test is.
+//! Real PostgreSQL servers, each in a folder of its own behind a socket file, ended with the test.
 //!
-//! PostgreSQL refuses to run as root: then it runs as the user that Debian's package makes. What `initdb` writes is
-//! the same each time, so it is written once and copied.
+//! PostgreSQL refuses to run as root; then it runs as the user that Debian's package creates. `initdb` writes the same each
+//! time, so its folder is written once and copied.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,26 +13,32 @@ use tempfile::TempDir;
 const USER: &str = "postgres";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) struct PostgresServer {
+/// A PostgreSQL server.
+#[derive(Debug)]
+pub struct PostgresServer {
     process: Child,
     folder: TempDir,
-    /// Where it listens beside its socket file.
+    /// Where it listens, beside its socket file.
     port: Option<u16>,
     speaks_tls: bool,
 }
 
 impl PostgresServer {
-    pub(crate) fn start() -> Self {
+    /// Starts one, and waits until it answers.
+    #[must_use]
+    pub fn start() -> Self {
         Self::start_at(None, None)
     }
 
-    /// On this port as well, for those who know of no socket file.
-    pub(crate) fn listening(port: u16) -> Self {
+    /// The same on this port as well, for clients that do not know socket files.
+    #[must_use]
+    pub fn listening(port: u16) -> Self {
         Self::start_at(Some(port), None)
     }
 
-    /// On this port, with TLS: the certificate and its key, both in PEM.
-    pub(crate) fn with_tls(port: u16, certificate: &str, key: &str) -> Self {
+    /// The same on this port, with TLS: the certificate and its key, both in PEM.
+    #[must_use]
+    pub fn with_tls(port: u16, certificate: &str, key: &str) -> Self {
         Self::start_at(Some(port), Some((certificate, key)))
     }
 
@@ -62,8 +68,8 @@ impl PostgresServer {
         server
     }
 
-    /// As a crash would, while others are using it: with the children, which would otherwise answer a little longer.
-    pub(crate) fn kill(&mut self) {
+    /// Kills it, as a crash would. Its children are killed as well, because they would answer a little longer.
+    pub fn kill(&mut self) {
         let id = self.process.id().to_string();
         run(Command::new("kill").args(["-STOP", &id]));
         // It has no more children from here on.
@@ -77,8 +83,8 @@ impl PostgresServer {
             .status();
     }
 
-    /// It lives and says nothing any more, nor do its children. It can still be ended.
-    pub(crate) fn pause(&self) {
+    /// Stops it and its children with SIGSTOP, so that it accepts connections and never answers.
+    pub fn pause(&self) {
         let id = self.process.id().to_string();
         run(Command::new("kill").args(["-STOP", &id]));
         run(Command::new("kill").arg("-STOP").args(self.children()));
@@ -91,12 +97,15 @@ impl PostgresServer {
         children.split_whitespace().map(str::to_owned).collect()
     }
 
-    pub(crate) fn start_again(&mut self) {
+    /// Starts it again after a [`kill`](Self::kill), with what it had.
+    pub fn restart(&mut self) {
         self.process = spawn(self.folder.path(), self.port, self.speaks_tls);
         self.wait_until_it_answers();
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
         format!(
             "postgres://{USER}@localhost/postgres?host={}",
             self.folder.path().display()
@@ -193,16 +202,17 @@ fn spawn(folder: &Path, port: Option<u16>, speaks_tls: bool) -> Child {
         .expect("postgresql must be installed: `make test` sees to that")
 }
 
-/// A folder as `initdb` leaves it.
+/// A folder as `initdb` writes it.
 fn template() -> PathBuf {
     // Another version cannot read it.
     let version: String = program("postgres").display().to_string();
     let version: String = version.chars().filter(char::is_ascii_digit).collect();
-    let template = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("postgres-{version}"));
+    let folder = shared_folder();
+    let template = folder.join(format!("postgres-{version}"));
     if template.exists() {
         return template;
     }
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let folder = tempfile::tempdir_in(folder).unwrap();
     give_away(folder.path());
     let data = folder.path().join("data");
     run(as_user(&program("initdb"))
@@ -220,6 +230,16 @@ fn template() -> PathBuf {
         assert!(template.exists(), "{error}");
     }
     template
+}
+
+/// A folder that all tests of this build share.
+fn shared_folder() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    // target/debug/deps/it-…
+    let profile = test.parent().and_then(Path::parent);
+    let folder = profile.map_or_else(std::env::temp_dir, |profile| profile.join("tmp"));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
 }
 
 fn give_away(folder: &Path) {

@@ -1,0 +1,99 @@
+//! How each listener that serves requests opens: the one place that lists them. The admin listener is not among them,
+//! because it opens first and closes last.
+
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tollgate_config::Config;
+use tollgate_http::server::{self, ExemptAddresses, ServerConfig, ServerMetrics};
+
+use super::Source;
+use super::connection_budget::ConnectionBudget;
+use super::sockets::Sockets;
+use crate::decider::Decider;
+use crate::failure::Failure;
+use crate::gateway::{Gateway, LogFile};
+use crate::router::RouterHandler;
+use crate::service;
+
+/// Maximum size of a head sent to the service. Gateways pass on what clients send, such as `tracestate`, and Envoy admits
+/// a request if its call is rejected; by default Envoy accepts 60 KiB of headers.
+const SERVICE_HEAD_BYTES: usize = 128 * 1_024;
+
+/// Concurrent calls on one HTTP/2 connection to the service: as many as Envoy makes in all by default. It does not wait to
+/// learn the limit of a new connection, and admits a request whose call is refused.
+const SERVICE_STREAMS: u32 = 1_024;
+
+/// What listeners need to open.
+pub(super) struct Opening<'a> {
+    pub(super) decider: &'a Decider,
+    pub(super) config: &'a Arc<Config>,
+    pub(super) sockets: &'a Sockets,
+    /// How many connections each listener may have.
+    pub(super) budget: ConnectionBudget,
+    /// Where listeners register their metrics.
+    pub(super) registry: &'a mut Registry,
+    /// What shutdown waits for.
+    pub(super) tasks: &'a TaskTracker,
+    pub(super) stop: &'a CancellationToken,
+}
+
+impl Opening<'_> {
+    /// Opens them. Returns the access log, if there is one, so that it can be rotated.
+    pub(super) fn open_all(mut self, source: &Source) -> Result<Option<LogFile>, Failure> {
+        if let Source::Demo(demo) = source {
+            self.tasks.spawn(demo.serve_api(self.stop.clone())?);
+        }
+        let access_log = self.open_gateway()?;
+        self.open_service()?;
+        Ok(access_log)
+    }
+
+    fn open_gateway(&mut self) -> Result<Option<LogFile>, Failure> {
+        let (Some(config), Some(socket)) = (&self.config.gateway, self.sockets.take("gateway")?)
+        else {
+            return Ok(None);
+        };
+        let socket = socket
+            .into_std()
+            .map_err(|error| Failure::Unavailable(format!("the gateway cannot listen: {error}")))?;
+        let config = config.within(self.budget.gateway);
+        let stop = self.stop.clone();
+        let gateway = Gateway::start(&config, socket, self.decider, self.registry, stop)
+            .map_err(|error| Failure::BadInput(error.to_string()))?;
+        let access_log = gateway.log_file();
+        let (stop, drain) = (self.stop.clone(), config.front.drain);
+        self.tasks.spawn(async move {
+            stop.cancelled().await;
+            gateway.ended(drain).await;
+        });
+        Ok(access_log)
+    }
+
+    fn open_service(&mut self) -> Result<(), Failure> {
+        let (Some(config), Some(socket)) = (&self.config.service, self.sockets.take("service")?)
+        else {
+            return Ok(());
+        };
+        let config = config.within(self.budget.service);
+        let metrics = service::Metrics::new(self.registry);
+        let router = service::router(self.decider.clone(), &config, metrics);
+        let policies = self.decider.clone();
+        let own = self.registry.sub_registry_with_prefix("tollgate");
+        let server = ServerConfig {
+            max_connections: config.connections.max_connections,
+            per_address: config.connections.per_address,
+            exempt: ExemptAddresses::new(move |ip| policies.policy().identity().trusts(ip)),
+            max_streams: SERVICE_STREAMS,
+            max_head_bytes: SERVICE_HEAD_BYTES,
+            metrics: ServerMetrics::new(own.sub_registry_with_prefix("service")),
+            ..ServerConfig::default()
+        };
+        let stop = self.stop.clone();
+        self.tasks
+            .spawn(server::serve(socket, server, stop, RouterHandler(router)));
+        Ok(())
+    }
+}
