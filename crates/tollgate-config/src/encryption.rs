@@ -239,6 +239,7 @@ fn is_this_machine(host: &str) -> bool {
     }
 }
 
+/// Text with its percent-encoded bytes decoded. What is not UTF-8 after that becomes replacement characters.
 #[must_use]
 pub fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());

@@ -10,7 +10,16 @@ pub struct Secret {
 }
 
 impl Secret {
-    pub(crate) fn new(text: String, in_clear: bool) -> Self {
+    /// A secret that does not stand in the file itself.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            in_clear: false,
+        }
+    }
+
+    /// A secret of a configuration: `in_clear` if it stands in the file itself.
+    pub(crate) fn configured(text: String, in_clear: bool) -> Self {
         Self { text, in_clear }
     }
 
@@ -125,7 +134,7 @@ mod tests {
 
     #[test]
     fn secrets_are_never_shown() {
-        let secret = Secret::new("hunter2".to_owned(), true);
+        let secret = Secret::new("hunter2");
         assert_eq!(format!("{secret:?}"), "[redacted]");
         for (url, shown) in [
             ("redis://u:hunter2@h:1/0", "redis://***@h:1/0"),
@@ -136,7 +145,7 @@ mod tests {
             ("sqlite:tollgate.db", "sqlite:tollgate.db"),
             ("redis://[::1]:6379", "redis://[::1]:6379"),
         ] {
-            let url = Url::new(Secret::new(url.to_owned(), true));
+            let url = Url::new(Secret::new(url));
             assert_eq!(url.to_string(), shown);
             assert!(!format!("{url:?}").contains("hunter"), "{url:?}");
         }
@@ -144,7 +153,7 @@ mod tests {
 
     #[test]
     fn hosts_and_passwords_are_found() {
-        let of = |url: &str| Url::new(Secret::new(url.to_owned(), true));
+        let of = |url: &str| Url::new(Secret::new(url));
         let hosts = |url: &str| of(url).hosts().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(hosts("redis+sentinel://:p@a:1,b/x/0"), ["a", "b"]);
         assert_eq!(hosts("redis://[::1]:6379"), ["::1"]);

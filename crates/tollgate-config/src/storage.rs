@@ -141,7 +141,7 @@ pub(super) fn database(place: &Place<'_>, problems: &mut Problems) -> Option<Dat
 
 fn url(place: &Place<'_>, problems: &mut Problems) -> Option<Url> {
     let scalar = place.scalar("an address such as sqlite:tollgate.db", problems)?;
-    let url = Url::new(Secret::new(
+    let url = Url::new(Secret::configured(
         scalar.text.clone(),
         !scalar.is_from_environment(),
     ));

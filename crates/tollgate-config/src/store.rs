@@ -208,7 +208,7 @@ fn url(place: &Place<'_>, problems: &mut Problems) -> Option<Url> {
     let scalar = place.scalar("an address such as redis://127.0.0.1:6379", problems)?;
     let said = &scalar.text;
     match RedisStore::open(said, RedisConfig::default()) {
-        Ok(_) => Some(Url::new(Secret::new(
+        Ok(_) => Some(Url::new(Secret::configured(
             said.clone(),
             !scalar.is_from_environment(),
         ))),

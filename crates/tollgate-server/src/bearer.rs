@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_token_and_nothing_else_opens() {
-        let bearer = Bearer::of(&Secret::new("correct-horse-battery".to_owned(), true));
+        let bearer = Bearer::of(&Secret::new("correct-horse-battery"));
         let of = |values: &[&str]| {
             let lines = values
                 .iter()

@@ -131,7 +131,7 @@ mod tests {
     }
 
     fn guard() -> Guard {
-        Guard::new(Some(&Secret::new("correct-horse-battery".to_owned(), true)))
+        Guard::new(Some(&Secret::new("correct-horse-battery")))
     }
 
     #[test]

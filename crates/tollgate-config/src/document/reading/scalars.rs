@@ -159,6 +159,8 @@ pub(crate) fn duration(
     }
 }
 
+/// A time span such as `250ms`, `10s` or `1h`.
+#[must_use]
 pub fn parsed_duration(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let (count, unit) = text.split_at(unit_at);

@@ -238,11 +238,12 @@ mod tests {
             "2027-01-15T08:00:00.000250Z 203.0.113.7 \"merchant_123\" \"POST /v1/charges HTTP/1.1\" \
              200 12 0.001234 7f9c upstream=0.001000\n"
         );
+        let other = request("/");
         let line = Line::new(&Entry {
             status: None,
             is_complete: false,
             upstream: None,
-            ..entry(&request("/"), "a")
+            ..entry(&other, "a")
         });
         let line = line.text();
         assert!(
@@ -257,12 +258,13 @@ mod tests {
         let check = || limiter.check("a", &queue, 1);
         let (first, queued) = (check(), check());
         assert!(first.delay().is_zero() && !queued.delay().is_zero());
+        let request = request("/");
         let denied_by = |decision, upstream| {
             let line = Line::new(&Entry {
                 status: Some(StatusCode::TOO_MANY_REQUESTS),
                 decision: Some(decision),
                 upstream,
-                ..entry(&request("/"), "a")
+                ..entry(&request, "a")
             });
             line.text().contains("denied_by=")
         };

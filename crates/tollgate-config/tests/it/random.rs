@@ -1,17 +1,17 @@
 //! Whatever a file holds: no panic, and every problem is at a place that the file has.
 
 use proptest::prelude::*;
-use tollgate_server::config;
-use tollgate_server::document::{self, Problems};
+use tollgate_config::parse;
+use tollgate_config::document::{self, Problems};
 
-const GOOD: &str = include_str!("../../assets/tollgate.yaml");
+const GOOD: &str = include_str!("../../../tollgate-server/assets/tollgate.yaml");
 
 fn env(name: &str) -> Option<String> {
     name.len().is_multiple_of(2).then(|| name.to_lowercase())
 }
 
 fn check(text: &str) {
-    let problems = match config::parse(text, &env) {
+    let problems = match parse(text, &env) {
         Ok(config) => config.warnings,
         Err(problems) => {
             assert!(problems.has_errors(), "refused without a reason: {text:?}");

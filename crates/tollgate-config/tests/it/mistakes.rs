@@ -1,12 +1,12 @@
-//! Every mistake in `config_mistakes.txt`, and what is said about it, word by word.
+//! Every mistake in `mistakes.txt`, and what is said about it, word by word.
 //!
-//! After a change of words: `UPDATE_MESSAGES=1 cargo test -p tollgate-server --test it messages`, and read what changed.
+//! After a change of words: `UPDATE_MESSAGES=1 cargo test -p tollgate-config --test it messages`, and read what changed.
 
 use std::fmt::Write as _;
 
-use tollgate_server::config;
+use tollgate_config::parse;
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/config_mistakes.txt");
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/mistakes.txt");
 
 fn env(name: &str) -> Option<String> {
     match name {
@@ -34,7 +34,7 @@ fn mistakes(file: &str) -> Vec<Mistake<'_>> {
 }
 
 fn said(text: &str) -> String {
-    match config::parse(text, &env) {
+    match parse(text, &env) {
         Ok(_) => panic!("nothing is wrong with:\n{text}"),
         Err(problems) => problems.render("tollgate.yaml", text),
     }
@@ -64,7 +64,7 @@ fn the_messages_are_these() {
 fn what_is_secret_is_not_in_any_message() {
     let file = std::fs::read_to_string(FILE).unwrap();
     for Mistake { name, text, .. } in mistakes(&file) {
-        let problems = config::parse(text, &env).unwrap_err();
+        let problems = parse(text, &env).unwrap_err();
         let json = problems.to_json("tollgate.yaml").to_string();
         for shown in [
             problems.render("tollgate.yaml", text),

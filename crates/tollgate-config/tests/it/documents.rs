@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tollgate::{Instances, Request};
-use tollgate_server::config::{self, Config, LogFormat, LogLevel, RulesFrom, StoreConfig};
-use tollgate_server::document::{Node, Problems};
+use tollgate_config::{Config, parse, read_client, read_rule, LogFormat, LogLevel, RulesFrom, StoreConfig};
+use tollgate_config::document::{Node, Problems};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -14,14 +14,14 @@ fn env(name: &str) -> Option<String> {
 }
 
 fn good(text: &str) -> Config {
-    match config::parse(text, &env) {
+    match parse(text, &env) {
         Ok(config) => config,
         Err(problems) => panic!("{}", problems.render("tollgate.yaml", text)),
     }
 }
 
 fn bad(text: &str) -> Problems {
-    match config::parse(text, &env) {
+    match parse(text, &env) {
         Ok(config) => panic!("nothing is wrong: {config:?}"),
         Err(problems) => problems,
     }
@@ -280,8 +280,8 @@ fn rules_and_clients_of_a_database_are_compiled_with_the_costs_of_the_file() {
 
     // And each alone.
     let mut problems = Problems::default();
-    assert!(config::read_rule(&rules[0], &mut problems).is_some());
-    assert!(config::read_client(&clients[0], &mut problems).is_some());
+    assert!(read_rule(&rules[0], &mut problems).is_some());
+    assert!(read_client(&clients[0], &mut problems).is_some());
     assert_eq!(problems.errors(), 0);
 }
 
@@ -363,7 +363,7 @@ rules:
   - { id: "${ANY}", plan: "${ANY}", per: ["${BY}", "${BY}"], limit: "${ANY}", mode: "${ANY}" }
   - { id: "${ANY}", plan: "${ANY}", per: ["${ANY}"], limit: { rate: "${ANY}", burst: "${ANY}" } }
 "#;
-    let problems = config::parse(text, &hidden).unwrap_err();
+    let problems = parse(text, &hidden).unwrap_err();
     shows_nothing_hidden(text, &problems, 25);
     let text = r#"
 clients: [{ id: "${ANY}" }, { id: "${ANY}" }]
@@ -371,7 +371,7 @@ rules:
   - { id: "${ANY}", plan: "${ANY}", per: ["${BY}"], limit: 1/s }
   - { id: "${ANY}", plan: "${ANY}", match: { path: "${PATH_OF}" }, per: [], limit: 1/s }
 "#;
-    let problems = config::parse(text, &hidden).unwrap_err();
+    let problems = parse(text, &hidden).unwrap_err();
     shows_nothing_hidden(text, &problems, 4);
 }
 
@@ -383,6 +383,6 @@ identity: { client: ["${SOURCE}", ip], plan: "${SOURCE}" }
 rules:
   - { id: "${ANY}", plan: "${ANY}", match: { path: "${PATH_OF}", plan: other }, per: [client], limit: 1/s }
 "#;
-    let config = config::parse(text, &hidden).unwrap();
+    let config = parse(text, &hidden).unwrap();
     shows_nothing_hidden(text, &config.warnings, 5);
 }

@@ -1,0 +1,5 @@
+//! What is loaded again while the program runs: rules, clients and answers.
+
+mod answers;
+mod log;
+mod policies;
