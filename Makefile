@@ -11,7 +11,7 @@ DEPLOY_NEEDS := promtool:prometheus systemd-analyze:systemd logrotate:logrotate 
 BUILD := cargo build --release --workspace
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run simulate pictures test check deploy-check needs programs tools fmt audit licences soak faults fuzz openapi bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments steady attack bench-peers clean
+.PHONY: help run simulate pictures test check deploy-check layers needs programs tools fmt audit licences soak faults fuzz openapi bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments steady attack bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -58,6 +58,8 @@ check: tools
 	cargo clippy --workspace --all-targets --all-features -- --deny warnings
 	cargo clippy --package tollgate -- --deny warnings
 	cargo clippy --package tollgate --features redis -- --deny warnings
+	@echo "== layers"
+	@cargo run --quiet --package layers
 	@echo "== packages and their licences"
 	@tools/deny
 	@tools/need python3:python3
@@ -83,6 +85,9 @@ programs:
 
 tools:
 	@tools/need $(BUILD_NEEDS)
+
+layers: tools ## which crate may depend on which, and that modules form no cycle (seconds)
+	@cargo run --quiet --package layers
 
 fmt: ## format the code
 	cargo fmt --all

@@ -258,7 +258,10 @@ fn token(place: &Place<'_>, problems: &mut Problems) -> Option<Secret> {
     } else if length > 1_024 || !token.chars().all(|c| c.is_ascii_graphic()) {
         "the token has to be at most 1,024 letters, digits and signs, without spaces".to_owned()
     } else {
-        return Some(Secret::configured(token.clone(), !scalar.is_from_environment()));
+        return Some(Secret::configured(
+            token.clone(),
+            !scalar.is_from_environment(),
+        ));
     };
     place
         .error(problems, wrong)

@@ -16,22 +16,15 @@
     reason = "a program that measures and prints"
 )]
 
-#[expect(dead_code, reason = "tests do more with it")]
-#[path = "../tests/it/postgres_server.rs"]
-mod postgres_server;
-#[expect(dead_code, reason = "tests make room on it again")]
-#[path = "../tests/it/small_disk.rs"]
-mod small_disk;
-
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use postgres_server::PostgresServer;
-use small_disk::SmallDisk;
 use tollgate::{Decision, Dimension, LocalLimiter, Request, Rule};
 use tollgate_server::audit::{Trail, TrailConfig, TrailStats, Violation};
 use tollgate_server::database::Database;
+use tollgate_testing::SmallDisk;
+use tollgate_testing::servers::PostgresServer;
 
 const OFFERED_PER_SECOND: u64 = 1_000_000;
 /// Buckets that the other thread's violations fall into.

@@ -64,14 +64,6 @@ impl Decider {
         self.tracer.as_ref()
     }
 
-    /// The pattern of a request's path, if a rule, a cost or a route has one for it.
-    pub(crate) fn route_of(&self, head: &Head<'_>, peer: IpAddr) -> Option<String> {
-        let policy = self.policy();
-        let view = policy.view(head, peer).ok()?;
-        let request = view.request();
-        policy.rules().meet(&request).route().map(str::to_owned)
-    }
-
     /// Decides about a request that came from `peer`, the other end of the connection.
     ///
     /// # Errors

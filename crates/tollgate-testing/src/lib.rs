@@ -4,7 +4,9 @@
 //! - [`gateway`]: the program as a gateway with an [`Upstream`] behind it;
 //! - [`upstream`]: servers for a proxy to talk to, in words of HTTP or in bytes;
 //! - [`client`]: HTTP clients, blocking and asynchronous, that send exactly what a test says;
+//! - [`http2`]: HTTP/2 clients and frames;
 //! - [`servers`]: real Redis and PostgreSQL servers;
+//! - [`SmallDisk`]: a disk that is soon full;
 //! - [`wait`]: waiting for events with a timeout;
 //! - [`log`]: a log in memory.
 //!
@@ -20,14 +22,17 @@
 
 pub mod client;
 pub mod gateway;
+pub mod http2;
 pub mod log;
 pub mod program;
 pub mod servers;
+pub mod small_disk;
 pub mod upstream;
 pub mod wait;
 
 pub use client::{Connection, Response};
 pub use gateway::Gateway;
 pub use program::{Program, Running};
+pub use small_disk::SmallDisk;
 pub use upstream::Upstream;
 pub use wait::TIMEOUT;

@@ -59,6 +59,13 @@ impl Program {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// What a command prints, read as JSON. It must succeed.
+    #[must_use]
+    pub fn json(&self, args: &[&str]) -> Value {
+        let stdout = self.stdout(args);
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
+    }
+
     /// What a command reports on stderr. It must fail with this exit code and print nothing.
     #[must_use]
     pub fn failure(&self, exit_code: i32, args: &[&str]) -> String {
@@ -90,6 +97,13 @@ impl Program {
         let whole = self.folder().join(format!(".{name}.new"));
         std::fs::write(&whole, content).unwrap();
         std::fs::rename(whole, self.folder().join(name)).unwrap();
+    }
+
+    /// The content of a file in the folder.
+    #[must_use]
+    pub fn read(&self, name: &str) -> String {
+        let file = self.folder().join(name);
+        std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
     }
 
     /// The names of the files in the folder, sorted.
@@ -240,6 +254,14 @@ impl Running {
         metric(&page, name).unwrap_or_else(|| panic!("there is no {name} in\n{page}"))
     }
 
+    /// The value of a metric that is a whole number, with its labels if it has any.
+    #[must_use]
+    pub fn count(&self, name: &str) -> u64 {
+        let page = self.metrics();
+        let value = value(&page, name).unwrap_or_else(|| panic!("there is no {name} in\n{page}"));
+        value.parse().unwrap()
+    }
+
     /// Waits until a metric has an expected value, and returns it.
     pub fn until_metric(&self, name: &str, is_expected: impl Fn(f64) -> bool) -> f64 {
         until_value(name, || self.metric(name), |value| is_expected(*value))
@@ -324,9 +346,12 @@ impl Drop for Running {
 /// The value of a metric in a page of metrics.
 #[must_use]
 pub fn metric(page: &str, name: &str) -> Option<f64> {
+    value(page, name)?.parse().ok()
+}
+
+fn value<'p>(page: &'p str, name: &str) -> Option<&'p str> {
     let mut lines = page.lines();
-    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
-    value.parse().ok()
+    lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
 }
 
 fn gathered(stream: impl Read + Send + 'static) -> Arc<Mutex<String>> {

@@ -106,11 +106,11 @@ pub fn run(setting: &Setting, mut progress: impl FnMut(Phase)) -> Outcome {
         progress(phase);
         match phase {
             Phase::Away => {
-                redis.stop();
+                redis.kill();
                 away.0 = start.elapsed();
             }
             Phase::After => {
-                redis.start_again();
+                redis.restart();
                 away.1 = start.elapsed();
             }
             Phase::Quiet | Phase::Before => {}

@@ -5,15 +5,25 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Each published crate with the crates of this workspace that it may depend on. Test kits and tools are
-/// not listed: they may depend on all of them.
-const MAY_DEPEND_ON: [(&str, &[&str]); 4] = [
+/// Each published crate with the crates of this workspace that it may depend on, lowest layer first.
+const MAY_DEPEND_ON: [(&str, &[&str]); 6] = [
     ("tollgate", &[]),
+    ("tollgate-http", &[]),
     ("tollgate-tower", &["tollgate"]),
     ("tollgate-simulate", &["tollgate"]),
     (
+        "tollgate-config",
+        &["tollgate", "tollgate-tower", "tollgate-http"],
+    ),
+    (
         "tollgate-server",
-        &["tollgate", "tollgate-tower", "tollgate-simulate"],
+        &[
+            "tollgate",
+            "tollgate-tower",
+            "tollgate-http",
+            "tollgate-config",
+            "tollgate-simulate",
+        ],
     ),
 ];
 
@@ -21,6 +31,8 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 4] = [
 pub(super) struct Package {
     pub(super) name: String,
     pub(super) folder: PathBuf,
+    /// Test kits are not. They may depend on all others.
+    is_published: bool,
     /// Other crates of the workspace that it is built with; those for its tests left out.
     dependencies: Vec<String>,
 }
@@ -54,6 +66,8 @@ fn package(package: &Value) -> Option<Package> {
     Some(Package {
         name: package["name"].as_str()?.to_owned(),
         folder: folder.to_owned(),
+        // An empty list of registries is `publish = false`.
+        is_published: package["publish"].is_null(),
         dependencies: dependencies
             .filter(is_ours)
             .filter_map(|dependency| Some(dependency["name"].as_str()?.to_owned()))
@@ -73,6 +87,15 @@ pub(super) fn violations(crates: &[Package]) -> Vec<String> {
             (package.dependencies.iter()).filter(|one| !allowed.contains(&one.as_str()));
         violations.extend(forbidden.map(|one| format!("{name} must not depend on {one}")));
     }
+    let is_listed = |name: &str| MAY_DEPEND_ON.iter().any(|(listed, _)| *listed == name);
+    let unlisted =
+        (crates.iter()).filter(|package| package.is_published && !is_listed(&package.name));
+    violations.extend(unlisted.map(|package| {
+        format!(
+            "{}: add it to MAY_DEPEND_ON in tools/layers/src/crates.rs, with the crates that it may depend on",
+            package.name
+        )
+    }));
     violations
 }
 
@@ -85,6 +108,7 @@ mod tests {
         let package = |name: &str, dependencies: &[&str]| Package {
             name: name.to_owned(),
             folder: PathBuf::new(),
+            is_published: true,
             dependencies: dependencies.iter().map(|one| (*one).to_owned()).collect(),
         };
         let mut crates: Vec<Package> = (MAY_DEPEND_ON.iter())
@@ -101,5 +125,11 @@ mod tests {
             violations(&crates),
             ["tollgate: there is no such crate in crates/"]
         );
+        crates.push(package("tollgate", &[]));
+        crates.push(package("tollgate-new", &[]));
+        let [violation] = &violations(&crates)[..] else {
+            panic!("one violation")
+        };
+        assert!(violation.starts_with("tollgate-new: add it"), "{violation}");
     }
 }

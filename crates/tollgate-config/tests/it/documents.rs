@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tollgate::{Instances, Request};
-use tollgate_config::{Config, parse, read_client, read_rule, LogFormat, LogLevel, RulesFrom, StoreConfig};
 use tollgate_config::document::{Node, Problems};
+use tollgate_config::{
+    Config, LogFormat, LogLevel, RulesFrom, StoreConfig, parse, read_client, read_rule,
+};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -69,7 +71,7 @@ rules:
 "#;
 
 #[test]
-fn the_configuration_of_the_design_is_read_and_brings_no_warning() {
+fn the_configuration_of_the_design_brings_no_warning() {
     let config = good(DESIGN);
     assert_eq!(config.warnings.to_string(), "");
     assert_eq!(
@@ -132,7 +134,7 @@ fn what_is_left_out_has_its_default() {
 }
 
 #[test]
-fn everything_that_can_be_said_is_read() {
+fn every_field_is_read() {
     let config = good(
         r#"{ "service": { "listen": "[::1]:9000" },
              "store": { "redis": "rediss://u:pw@h/1", "instances": "counted", "prefix": "eu", "connect_timeout": "2s" },
@@ -161,7 +163,7 @@ fn everything_that_can_be_said_is_read() {
 }
 
 #[test]
-fn ten_mistakes_are_told_at_once_each_at_its_place() {
+fn ten_mistakes_are_reported_at_once_at_their_places() {
     let text = "\
 gateway:
   listen: 8080
@@ -254,7 +256,7 @@ fn node(json: &serde_json::Value) -> Node {
 }
 
 #[test]
-fn rules_and_clients_of_a_database_are_compiled_with_the_costs_of_the_file() {
+fn rules_of_a_database_are_compiled_with_the_costs_of_the_file() {
     let config = good(
         "service: {}\ndatabase: { url: sqlite:x.db }\ncosts: [{ match: { path: /a }, cost: 3 }]\n",
     );

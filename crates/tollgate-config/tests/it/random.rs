@@ -1,8 +1,8 @@
 //! Whatever a file holds: no panic, and every problem is at a place that the file has.
 
 use proptest::prelude::*;
-use tollgate_config::parse;
 use tollgate_config::document::{self, Problems};
+use tollgate_config::parse;
 
 const GOOD: &str = include_str!("../../../tollgate-server/assets/tollgate.yaml");
 

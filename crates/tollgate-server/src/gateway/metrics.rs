@@ -12,7 +12,7 @@ type Labels = [(&'static str, &'static str); 1];
 
 /// Metrics of the gateway. A clone counts toward the same.
 #[derive(Clone, Debug)]
-pub struct GatewayMetrics {
+pub(super) struct GatewayMetrics {
     pub(super) server: ServerMetrics,
     /// By the first digit of the status; 0 if the client disconnected before the response.
     statuses: [Counter; 6],
@@ -26,7 +26,7 @@ const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 
 impl GatewayMetrics {
     /// Metrics that are exported by this registry. Their names begin with `gateway_`.
-    pub fn new(registry: &mut Registry) -> Self {
+    pub(super) fn new(registry: &mut Registry) -> Self {
         let registry = registry.sub_registry_with_prefix("gateway");
         let requests = Family::<Labels, Counter>::default();
         let statuses = CLASSES.map(|class| requests.get_or_create(&[("status", class)]).clone());

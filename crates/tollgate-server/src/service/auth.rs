@@ -88,7 +88,7 @@ enum Unclear {
 /// For Traefik and Caddy: 200 with headers to copy, or the response for the client.
 pub(super) async fn forward_auth(State(shared): Service, request: Request) -> Response<Body> {
     let started = Instant::now();
-    let response = answer(&shared, request, &FORWARDED).await;
+    let (Ok(response) | Err(response)) = answer(&shared, request, &FORWARDED).await;
     shared.note(Endpoint::ForwardAuth, response.status(), started);
     response
 }
@@ -96,11 +96,12 @@ pub(super) async fn forward_auth(State(shared): Service, request: Request) -> Re
 /// For nginx: 200, or 403 with the response for the client in headers.
 pub(super) async fn auth_request(State(shared): Service, request: Request) -> Response<Body> {
     let started = Instant::now();
-    let mut response = answer(&shared, request, &ORIGINAL).await;
+    let answered = answer(&shared, request, &ORIGINAL).await;
+    let is_for_client = answered.is_ok();
+    let (Ok(mut response) | Err(mut response)) = answered;
     let status = response.status();
     shared.note(Endpoint::AuthRequest, status, started);
-    let is_about_setup = response.extensions().get::<AboutSetup>().is_some();
-    if !status.is_success() && !is_about_setup {
+    if !status.is_success() && is_for_client {
         *response.status_mut() = StatusCode::FORBIDDEN;
         let status = HeaderValue::from(status.as_u16());
         response.headers_mut().insert(STATUS, status);
@@ -108,21 +109,22 @@ pub(super) async fn auth_request(State(shared): Service, request: Request) -> Re
     response
 }
 
-/// Marks a response that is for the operator and not for the client.
-#[derive(Clone, Copy)]
-struct AboutSetup;
-
-async fn answer(shared: &Shared, request: Request, names: &Names) -> Response<Body> {
+/// Decides about the client's request.
+///
+/// # Errors
+/// A response for the operator: the gateway is not configured as it should be.
+async fn answer(
+    shared: &Shared,
+    request: Request,
+    names: &Names,
+) -> Result<Response<Body>, Response<Body>> {
     let (mut parts, _) = request.into_parts();
     match original(&mut parts, names) {
         Ok(()) => {}
-        Err(Unclear::Setup(detail)) => {
-            let mut response = Problem::bad(detail).response();
-            response.extensions_mut().insert(AboutSetup);
-            return response;
-        }
+        Err(Unclear::Setup(detail)) => return Err(Problem::bad(detail).response()),
         Err(Unclear::Request) => {
-            return Problem::bad("the request's method, path or host cannot be read").response();
+            let problem = Problem::bad("the request's method, path or host cannot be read");
+            return Ok(problem.response());
         }
     }
     let peer = (parts.extensions.get::<PeerAddr>())
@@ -149,7 +151,7 @@ async fn answer(shared: &Shared, request: Request, names: &Names) -> Response<Bo
             span.decided(decision);
         }
     }
-    response
+    Ok(response)
 }
 
 /// Replaces the gateway's request by the client's.

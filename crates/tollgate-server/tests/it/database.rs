@@ -12,99 +12,27 @@ use tollgate_server::database::{
     Changed, Database, DatabaseConfig, FieldChange, Import, MOST_RULES, ViolationFilter,
 };
 
-use crate::postgres_server::PostgresServer;
+use crate::kit::database::{TestDatabase, on_both};
 
 const SCOPE: &str = "default";
 
-/// A database that nobody else uses.
-pub(crate) struct Place {
-    pub(crate) url: String,
-    pub(crate) server: Option<PostgresServer>,
-    _folder: Option<TempDir>,
-}
-
-impl Place {
-    pub(crate) fn sqlite() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self {
-            url: format!("sqlite:{}", folder.path().join("tollgate.db").display()),
-            server: None,
-            _folder: Some(folder),
-        }
-    }
-
-    pub(crate) fn postgres() -> Self {
-        let server = PostgresServer::start();
-        Self {
-            url: server.url(),
-            server: Some(server),
-            _folder: None,
-        }
-    }
-
-    pub(crate) async fn open(&self) -> Database {
-        Database::open(&self.url).await.unwrap()
-    }
-
-    /// As somebody with a tool of their own would.
-    pub(crate) async fn tell(&self, sql: &'static str) {
-        match &self.server {
-            None => {
-                let pool = sqlx::SqlitePool::connect(&self.url).await.unwrap();
-                sqlx::raw_sql(sql).execute(&pool).await.unwrap();
-                pool.close().await;
-            }
-            Some(_) => {
-                let pool = sqlx::PgPool::connect(&self.url).await.unwrap();
-                sqlx::raw_sql(sql).execute(&pool).await.unwrap();
-                pool.close().await;
-            }
-        }
-    }
-}
-
-pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(work)
-}
-
-/// Each of them on both kinds.
-macro_rules! on_both {
-    ($($name:ident),+ $(,)?) => {
-        mod sqlite {
-            $(#[test]
-            fn $name() {
-                $crate::database::block_on(super::$name($crate::database::Place::sqlite()));
-            })+
-        }
-        mod postgres {
-            $(#[test]
-            fn $name() {
-                $crate::database::block_on(super::$name($crate::database::Place::postgres()));
-            })+
-        }
-    };
-}
-pub(crate) use on_both;
-
 on_both!(
-    what_is_stored_comes_back_in_order,
+    stored_rules_come_back_in_order,
     a_limit_in_words_comes_back_in_figures,
     no_plan_is_a_plan_of_its_own,
     scopes_do_not_see_each_other,
-    an_import_says_what_it_changes_and_touches_nothing_else,
+    an_import_reports_its_changes_and_touches_nothing_else,
     a_dry_run_changes_nothing,
-    what_an_import_leaves_out_stays_and_null_removes_it,
-    an_import_if_empty_changes_no_scope_that_has_something,
+    fields_left_out_stay_and_null_removes_them,
+    an_import_if_empty_changes_only_empty_scopes,
     an_api_key_that_stays_is_not_given_to_another_client,
     one_bad_document_and_nothing_is_imported,
     api_keys_can_change_hands_in_one_import,
     every_change_raises_the_generation_also_by_hand,
-    what_is_not_active_is_listed_and_not_loaded,
+    inactive_rules_are_listed_and_not_loaded,
     text_of_any_kind_is_data_and_never_sql,
     programs_that_start_at_once_make_the_tables_once,
-    columns_that_a_newer_program_adds_are_no_harm,
+    columns_of_a_newer_program_do_no_harm,
     tables_of_a_newer_program_are_left_alone,
     readers_see_whole_imports_only,
     more_rules_than_a_scope_may_have_are_refused,
@@ -135,7 +63,7 @@ fn charges() -> Value {
     })
 }
 
-async fn what_is_stored_comes_back_in_order(place: Place) {
+async fn stored_rules_come_back_in_order(place: TestDatabase) {
     let database = place.open().await;
     let queue =
         json!({ "id": "a", "limit": { "algorithm": "leaky_bucket", "rate": "5/s", "queue": 7 } });
@@ -151,7 +79,7 @@ async fn what_is_stored_comes_back_in_order(place: Place) {
     assert_eq!(loaded.clients, clients);
 }
 
-async fn a_limit_in_words_comes_back_in_figures(place: Place) {
+async fn a_limit_in_words_comes_back_in_figures(place: TestDatabase) {
     let database = place.open().await;
     for (words, figures) in [
         (
@@ -188,7 +116,7 @@ async fn a_limit_in_words_comes_back_in_figures(place: Place) {
     );
 }
 
-async fn no_plan_is_a_plan_of_its_own(place: Place) {
+async fn no_plan_is_a_plan_of_its_own(place: TestDatabase) {
     let database = place.open().await;
     let with_plan = |plan: &str, burst| {
         let mut rule = rule("client", burst);
@@ -213,7 +141,7 @@ async fn no_plan_is_a_plan_of_its_own(place: Place) {
     );
 }
 
-async fn scopes_do_not_see_each_other(place: Place) {
+async fn scopes_do_not_see_each_other(place: TestDatabase) {
     let database = place.open().await;
     database
         .replace_all("one", &[rule("a", 1)], &[client("m")])
@@ -241,7 +169,7 @@ async fn scopes_do_not_see_each_other(place: Place) {
     }
 }
 
-async fn an_import_says_what_it_changes_and_touches_nothing_else(place: Place) {
+async fn an_import_reports_its_changes_and_touches_nothing_else(place: TestDatabase) {
     let database = place.open().await;
     let before = [rule("kept", 1), rule("changed", 1), rule("gone", 1)];
     database
@@ -286,7 +214,7 @@ async fn an_import_says_what_it_changes_and_touches_nothing_else(place: Place) {
     );
 }
 
-async fn a_dry_run_changes_nothing(place: Place) {
+async fn a_dry_run_changes_nothing(place: TestDatabase) {
     let database = place.open().await;
     database
         .replace_all(SCOPE, &[rule("a", 1)], &[])
@@ -320,7 +248,7 @@ fn names(changed: &[Changed]) -> Vec<&str> {
 }
 
 /// Every optional field of rules and clients.
-async fn what_an_import_leaves_out_stays_and_null_removes_it(place: Place) {
+async fn fields_left_out_stay_and_null_removes_them(place: TestDatabase) {
     let database = place.open().await;
     let hash = "0123456789abcdef".repeat(4);
     let acme = json!({ "id": "acme", "plan": "pro", "api_key_sha256": hash });
@@ -443,7 +371,7 @@ async fn what_an_import_leaves_out_stays_and_null_removes_it(place: Place) {
     );
 }
 
-async fn an_import_if_empty_changes_no_scope_that_has_something(place: Place) {
+async fn an_import_if_empty_changes_only_empty_scopes(place: TestDatabase) {
     let database = place.open().await;
     let how = Import {
         if_empty: true,
@@ -475,7 +403,7 @@ async fn an_import_if_empty_changes_no_scope_that_has_something(place: Place) {
     assert!(again.skipped, "it has a client");
 }
 
-async fn an_api_key_that_stays_is_not_given_to_another_client(place: Place) {
+async fn an_api_key_that_stays_is_not_given_to_another_client(place: TestDatabase) {
     let database = place.open().await;
     let with_key = |id: &str| json!({ "id": id, "api_key_sha256": "a".repeat(64) });
     database
@@ -509,7 +437,7 @@ async fn an_api_key_that_stays_is_not_given_to_another_client(place: Place) {
     );
 }
 
-async fn one_bad_document_and_nothing_is_imported(place: Place) {
+async fn one_bad_document_and_nothing_is_imported(place: TestDatabase) {
     let database = place.open().await;
     database
         .replace_all(SCOPE, &[rule("a", 1)], &[])
@@ -568,7 +496,7 @@ async fn one_bad_document_and_nothing_is_imported(place: Place) {
     assert_eq!(database.load(SCOPE).await.unwrap(), before);
 }
 
-async fn api_keys_can_change_hands_in_one_import(place: Place) {
+async fn api_keys_can_change_hands_in_one_import(place: TestDatabase) {
     let database = place.open().await;
     let with_key = |id: &str, digit: &str| json!({ "id": id, "api_key_sha256": digit.repeat(64) });
     for clients in [
@@ -581,7 +509,7 @@ async fn api_keys_can_change_hands_in_one_import(place: Place) {
     }
 }
 
-async fn every_change_raises_the_generation_also_by_hand(place: Place) {
+async fn every_change_raises_the_generation_also_by_hand(place: TestDatabase) {
     let database = place.open().await;
     let mut last = database.generation_number().await.unwrap();
     for sql in [
@@ -603,7 +531,7 @@ async fn every_change_raises_the_generation_also_by_hand(place: Place) {
     assert!(database.generation_number().await.unwrap() >= last + 3);
 }
 
-async fn what_is_not_active_is_listed_and_not_loaded(place: Place) {
+async fn inactive_rules_are_listed_and_not_loaded(place: TestDatabase) {
     let database = place.open().await;
     let asleep = json!({ "id": "asleep", "active": false });
     database
@@ -629,7 +557,7 @@ async fn what_is_not_active_is_listed_and_not_loaded(place: Place) {
     assert_eq!(database.load(SCOPE).await.unwrap().rules, [rule("a", 1)]);
 }
 
-async fn text_of_any_kind_is_data_and_never_sql(place: Place) {
+async fn text_of_any_kind_is_data_and_never_sql(place: TestDatabase) {
     let database = place.open().await;
     let odd = [
         "'; DROP TABLE rules; --",
@@ -655,7 +583,7 @@ async fn text_of_any_kind_is_data_and_never_sql(place: Place) {
     }
 }
 
-async fn programs_that_start_at_once_make_the_tables_once(place: Place) {
+async fn programs_that_start_at_once_make_the_tables_once(place: TestDatabase) {
     let url = Arc::new(place.url.clone());
     let programs: Vec<_> = (0..8)
         .map(|_| {
@@ -671,7 +599,7 @@ async fn programs_that_start_at_once_make_the_tables_once(place: Place) {
     database.set_rule(SCOPE, &rule("a", 1)).await.unwrap();
 }
 
-async fn columns_that_a_newer_program_adds_are_no_harm(place: Place) {
+async fn columns_of_a_newer_program_do_no_harm(place: TestDatabase) {
     let database = place.open().await;
     database
         .replace_all(SCOPE, &[rule("a", 1)], &[client("m")])
@@ -699,7 +627,7 @@ async fn columns_that_a_newer_program_adds_are_no_harm(place: Place) {
         .unwrap();
 }
 
-async fn tables_of_a_newer_program_are_left_alone(place: Place) {
+async fn tables_of_a_newer_program_are_left_alone(place: TestDatabase) {
     place.open().await.close().await;
     place
         .tell("INSERT INTO tollgate_schema (version) VALUES (99)")
@@ -711,7 +639,7 @@ async fn tables_of_a_newer_program_are_left_alone(place: Place) {
     );
 }
 
-async fn readers_see_whole_imports_only(place: Place) {
+async fn readers_see_whole_imports_only(place: TestDatabase) {
     let database = place.open().await;
     let set = |burst| {
         (0..20)
@@ -768,7 +696,7 @@ async fn readers_see_whole_imports_only(place: Place) {
     }
 }
 
-async fn more_rules_than_a_scope_may_have_are_refused(place: Place) {
+async fn more_rules_than_a_scope_may_have_are_refused(place: TestDatabase) {
     let database = place.open().await;
     let rules: Vec<Value> = (0..=MOST_RULES)
         .map(|n| json!({ "id": format!("r{n}") }))
@@ -850,7 +778,7 @@ fn a_password_shows_in_no_error_and_no_debug() {
 }
 
 #[test]
-fn a_database_that_says_nothing_is_given_up_in_time() {
+fn a_silent_database_is_given_up_in_time() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("postgres://me@{}/x", silent.local_addr().unwrap());
     let config = DatabaseConfig {

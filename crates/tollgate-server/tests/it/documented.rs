@@ -66,7 +66,7 @@ fn perform(name: &str) {
 
 /// New pages, until somebody lists them above.
 #[test]
-fn pages_that_are_not_listed() {
+fn unlisted_pages_are_run() {
     for name in names()
         .iter()
         .filter(|name| !PAGES.contains(&name.as_str()))

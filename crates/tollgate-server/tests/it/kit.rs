@@ -1,4 +1,7 @@
-//! The kit, bound to the program of this package.
+//! The test kit, bound to the program of this package, and what only these tests share.
+
+pub(crate) mod database;
+pub(crate) mod open_metrics;
 
 use tollgate_testing::{Gateway, Program, Running};
 
@@ -18,4 +21,12 @@ pub(crate) fn serve(config: &str) -> Running {
 /// The program as a gateway: see [`Gateway::start`].
 pub(crate) fn gateway(fields: &str, rest: &str) -> Gateway {
     Gateway::start(TOLLGATE, fields, rest)
+}
+
+/// The program as a decision service, with the admin listener. `fields` are those of the section `service` in flow style
+/// (`token: …`), `rest` is the rest of the configuration.
+pub(crate) fn service(fields: &str, rest: &str) -> Running {
+    serve(&format!(
+        "service: {{ listen: 127.0.0.1:0, {fields} }}\nadmin: {{ listen: 127.0.0.1:0 }}\nlog: {{ format: json }}\n{rest}\n"
+    ))
 }

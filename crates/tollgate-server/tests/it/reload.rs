@@ -1,4 +1,4 @@
-//! What is loaded again while the program runs: rules, clients and answers.
+//! Changes that take effect while the program runs: rules, clients and answers.
 
 mod answers;
 mod log;

@@ -1,42 +1,30 @@
 //! `tollgate check-config` and `tollgate init`, as people run them.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
-use tempfile::TempDir;
+use tollgate_testing::Program;
 
-struct Folder(TempDir);
+use crate::kit::program;
 
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
+/// A program with this configuration.
+fn with(config: impl AsRef<[u8]>) -> Program {
+    let program = program();
+    std::fs::write(program.folder().join("tollgate.yaml"), config).unwrap();
+    program
+}
 
-    fn with(text: impl AsRef<[u8]>) -> Self {
-        let folder = Self::new();
-        std::fs::write(folder.0.path().join("tollgate.yaml"), text).unwrap();
-        folder
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        command
-            .current_dir(self.0.path())
-            .args(args)
-            .env("REDIS_PASSWORD", "hunter2");
-        command.output().unwrap()
-    }
-
-    /// The exit code, stdout and stderr.
-    fn says(&self, args: &[&str]) -> (i32, String, String) {
-        let Output {
-            status,
-            stdout,
-            stderr,
-        } = self.run(args);
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (status.code().unwrap(), text(stdout), text(stderr))
-    }
+/// The exit code, stdout and stderr of a command.
+fn run(program: &Program, args: &[&str]) -> (i32, String, String) {
+    let mut command = program.command(args);
+    command.env("REDIS_PASSWORD", "hunter2");
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
 }
 
 const GOOD: &str = "service: {}\nstore: { redis: \"redis://:${REDIS_PASSWORD}@127.0.0.1\" }\nrules: [{ id: a, per: [], limit: 1/s }]\n";
@@ -45,7 +33,7 @@ const WRONG: &str = "rules: [{ id: a, per: [], limit: 1/s, moed: off }]\n";
 
 #[test]
 fn a_good_file_gets_a_summary() {
-    let (code, out, err) = Folder::with(GOOD).says(&["check-config"]);
+    let (code, out, err) = run(&with(GOOD), &["check-config"]);
     assert_eq!((code, err.as_str()), (0, ""));
     assert_eq!(
         out,
@@ -55,17 +43,17 @@ fn a_good_file_gets_a_summary() {
 }
 
 #[test]
-fn a_wrong_file_is_told_on_stderr_with_exit_code_2() {
-    let (code, out, err) = Folder::with(WRONG).says(&["check-config"]);
+fn a_wrong_file_is_reported_on_stderr_with_exit_code_2() {
+    let (code, out, err) = run(&with(WRONG), &["check-config"]);
     assert_eq!((code, out.as_str()), (2, ""));
     assert!(err.contains("did you mean \"mode\"?"), "{err}");
     assert!(err.ends_with("tollgate.yaml has 1 error\n"), "{err}");
 }
 
 #[test]
-fn warnings_count_only_if_they_are_to() {
-    let folder = Folder::with(WARNED);
-    let (code, out, err) = folder.says(&["check-config"]);
+fn warnings_fail_only_with_strict() {
+    let program = with(WARNED);
+    let (code, out, err) = run(&program, &["check-config"]);
     assert_eq!(code, 0, "{err}");
     assert!(
         out.starts_with("tollgate.yaml is fine, with 1 warning\n"),
@@ -75,7 +63,7 @@ fn warnings_count_only_if_they_are_to() {
         err.starts_with("warning: neither gateway nor service"),
         "{err}"
     );
-    let (code, _, err) = folder.says(&["check-config", "--strict"]);
+    let (code, _, err) = run(&program, &["check-config", "--strict"]);
     assert_eq!(code, 2);
     assert!(
         err.ends_with("tollgate.yaml has 1 warning, and --strict allows none\n"),
@@ -84,8 +72,8 @@ fn warnings_count_only_if_they_are_to() {
 }
 
 #[test]
-fn programs_get_json() {
-    let (code, out, err) = Folder::with(WRONG).says(&["check-config", "--json"]);
+fn json_reports_problems_and_a_summary() {
+    let (code, out, err) = run(&with(WRONG), &["check-config", "--json"]);
     assert_eq!((code, err.as_str()), (2, ""));
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(
@@ -102,7 +90,7 @@ fn programs_get_json() {
     assert_eq!(problem["path"], "rules[0].moed");
     assert_eq!(problem["help"], "did you mean \"mode\"?");
 
-    let (code, out, _) = Folder::with(GOOD).says(&["check-config", "--json"]);
+    let (code, out, _) = run(&with(GOOD), &["check-config", "--json"]);
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, report["ok"].as_bool()), (0, Some(true)));
     assert_eq!(report["summary"]["rules"], 1);
@@ -110,16 +98,16 @@ fn programs_get_json() {
 }
 
 #[test]
-fn a_file_that_is_not_there_says_what_to_do() {
-    let (code, _, err) = Folder::new().says(&["check-config"]);
+fn a_missing_file_is_reported_with_what_to_do() {
+    let (code, _, err) = run(&program(), &["check-config"]);
     assert_eq!(code, 1);
     assert!(err.contains("cannot read tollgate.yaml"), "{err}");
     assert!(err.contains("`tollgate init` writes one"), "{err}");
 }
 
 #[test]
-fn a_file_that_is_no_text_is_refused() {
-    let (code, _, err) = Folder::with(b"rules: \xff\xfe").says(&["check-config"]);
+fn a_file_that_is_not_utf8_is_refused() {
+    let (code, _, err) = run(&with(b"rules: \xff\xfe"), &["check-config"]);
     assert_eq!(code, 2);
     assert!(
         err.contains("not UTF-8") && err.contains("tollgate.yaml:1:8"),
@@ -129,36 +117,36 @@ fn a_file_that_is_no_text_is_refused() {
 
 #[test]
 fn a_file_that_is_too_large_is_refused() {
-    let (code, _, err) = Folder::with(vec![b'#'; (16 << 20) + 1]).says(&["check-config"]);
+    let (code, _, err) = run(&with(vec![b'#'; (16 << 20) + 1]), &["check-config"]);
     assert_eq!(code, 2);
     assert!(err.contains("larger than 16 MiB"), "{err}");
 }
 
 #[test]
-fn init_writes_what_check_config_likes() {
-    let folder = Folder::new();
-    let (code, out, err) = folder.says(&["init"]);
+fn init_writes_a_file_that_check_config_accepts() {
+    let program = program();
+    let (code, out, err) = run(&program, &["init"]);
     assert_eq!((code, err.as_str()), (0, ""));
     assert_eq!(
         out.lines().last(),
         Some("next: tollgate check-config tollgate.yaml")
     );
-    let (code, _, err) = folder.says(&["check-config", "--strict"]);
+    let (code, _, err) = run(&program, &["check-config", "--strict"]);
     assert_eq!((code, err.as_str()), (0, ""));
 }
 
 #[test]
-fn init_overwrites_nothing_unasked() {
-    let folder = Folder::with(GOOD);
-    let (code, _, err) = folder.says(&["init"]);
+fn init_overwrites_only_with_force() {
+    let program = with(GOOD);
+    let (code, _, err) = run(&program, &["init"]);
     assert_eq!(code, 2);
     assert!(
         err.contains("tollgate.yaml is there already; --force overwrites it"),
         "{err}"
     );
-    let file = folder.0.path().join("tollgate.yaml");
+    let file = program.folder().join("tollgate.yaml");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), GOOD);
-    assert_eq!(folder.says(&["init", "--force"]).0, 0);
+    assert_eq!(run(&program, &["init", "--force"]).0, 0);
     assert_ne!(std::fs::read_to_string(&file).unwrap(), GOOD);
 }
 
@@ -192,7 +180,7 @@ fn every_line_that_init_comments_out_can_be_used() {
         "MERCHANT_456_KEY_SHA256" => Some("ab".repeat(32)),
         _ => Some("0123456789abcdef0123".to_owned()),
     };
-    if let Err(problems) = tollgate_server::config::parse(&uncommented, &env) {
+    if let Err(problems) = tollgate_config::parse(&uncommented, &env) {
         panic!("{}", problems.render("tollgate.yaml", &uncommented));
     }
 }

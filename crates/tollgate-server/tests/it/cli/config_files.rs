@@ -2,7 +2,10 @@
 
 use rcgen::{CertificateParams, CertifiedKey, KeyPair, date_time_ymd, generate_simple_self_signed};
 
-use crate::program::{Program, stderr};
+use tollgate_testing::Program;
+use tollgate_testing::program::stderr;
+
+use crate::kit::program;
 
 const CONFIG: &str = "gateway:
   upstreams:
@@ -14,9 +17,9 @@ const CONFIG: &str = "gateway:
 rules: [{ id: a, per: [], limit: 1/s }]
 ";
 
-/// With a certificate, its key, and one that vouches for servers.
+/// A folder with a certificate, its key, and a CA for upstreams.
 fn prepared() -> Program {
-    let program = Program::new();
+    let program = program();
     program.write("tollgate.yaml", CONFIG);
     let CertifiedKey { cert, signing_key } = certified();
     program.write("cert.pem", &cert.pem());
@@ -29,33 +32,33 @@ fn certified() -> CertifiedKey<KeyPair> {
     generate_simple_self_signed(["localhost".to_owned()]).unwrap()
 }
 
-/// The exit code, and what is said on stderr.
+/// The exit code and stderr of `tollgate check-config`.
 fn checked(program: &Program, args: &[&str]) -> (i32, String) {
     let args = [&["check-config"], args].concat();
-    let output = program.bare(&args).output().unwrap();
+    let output = program.run(&args);
     (output.status.code().unwrap(), stderr(&output))
 }
 
 #[test]
-fn certificates_that_are_right_say_nothing() {
+fn valid_certificates_are_accepted_silently() {
     assert_eq!(checked(&prepared(), &[]), (0, String::new()));
 }
 
 #[test]
-fn files_that_are_not_there_are_errors_unless_files_are_left_alone() {
-    let program = Program::new();
+fn missing_files_are_errors_unless_no_files_is_given() {
+    let program = program();
     program.write("tollgate.yaml", CONFIG);
-    let (code, said) = checked(&program, &[]);
-    assert_eq!(code, 2, "{said}");
+    let (code, error) = checked(&program, &[]);
+    assert_eq!(code, 2, "{error}");
     for (field, place) in [
         ("gateway.upstreams[1].ca: ", "tollgate.yaml:4:"),
         ("gateway.tls.cert: ", "tollgate.yaml:6:11"),
         ("gateway.tls.key: ", "tollgate.yaml:7:10"),
     ] {
-        assert!(said.contains(field) && said.contains(place), "{said}");
+        assert!(error.contains(field) && error.contains(place), "{error}");
     }
-    assert!(said.contains("--no-files"), "{said}");
-    assert!(said.ends_with("tollgate.yaml has 3 errors\n"), "{said}");
+    assert!(error.contains("--no-files"), "{error}");
+    assert!(error.ends_with("tollgate.yaml has 3 errors\n"), "{error}");
     assert_eq!(checked(&program, &["--no-files"]), (0, String::new()));
 }
 
@@ -68,31 +71,31 @@ fn files_that_hold_something_else_are_errors_and_not_shown() {
     ] {
         let program = prepared();
         program.write(file, "hunter2");
-        let (code, said) = checked(&program, &[]);
-        assert_eq!(code, 2, "{said}");
-        assert!(said.contains(at) && said.contains(expected), "{said}");
+        let (code, error) = checked(&program, &[]);
+        assert_eq!(code, 2, "{error}");
+        assert!(error.contains(at) && error.contains(expected), "{error}");
         assert!(
-            said.ends_with("has 1 error\n") && !said.contains("hunter2"),
-            "{said}"
+            error.ends_with("has 1 error\n") && !error.contains("hunter2"),
+            "{error}"
         );
     }
     let program = prepared();
     let broken = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
     program.write("cert.pem", broken);
     program.write("ca.pem", broken);
-    let (code, said) = checked(&program, &[]);
-    assert_eq!(code, 2, "{said}");
-    assert!(said.ends_with("has 2 errors\n"), "{said}");
+    let (code, error) = checked(&program, &[]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.ends_with("has 2 errors\n"), "{error}");
 }
 
 #[test]
 fn a_key_of_another_certificate_is_an_error() {
     let program = prepared();
     program.write("key.pem", &certified().signing_key.serialize_pem());
-    let (code, said) = checked(&program, &[]);
-    assert_eq!(code, 2, "{said}");
-    assert!(said.contains("is not that of the certificate in"), "{said}");
-    assert!(said.contains("tollgate.yaml:7:10"), "{said}");
+    let (code, error) = checked(&program, &[]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("is not that of the certificate in"), "{error}");
+    assert!(error.contains("tollgate.yaml:7:10"), "{error}");
 }
 
 #[test]
@@ -104,35 +107,35 @@ fn a_certificate_that_has_expired_is_a_warning() {
     let key = KeyPair::generate().unwrap();
     program.write("cert.pem", &params.self_signed(&key).unwrap().pem());
     program.write("key.pem", &key.serialize_pem());
-    let (code, said) = checked(&program, &[]);
-    assert_eq!(code, 0, "{said}");
+    let (code, error) = checked(&program, &[]);
+    assert_eq!(code, 0, "{error}");
     assert!(
-        said.contains(
+        error.contains(
             "warning: gateway.tls.cert: the certificate in \"cert.pem\" expired on 2020-02-03"
         ),
-        "{said}"
+        "{error}"
     );
     assert_eq!(checked(&program, &["--strict"]).0, 2);
 }
 
 #[test]
-fn the_body_of_denials_is_read_as_well() {
-    let program = Program::new();
+fn the_body_file_of_denials_is_checked() {
+    let program = program();
     let config = "service: {}\nanswers:\n  denied: { body_file: slow.txt }\nrules: [{ id: a, per: [], limit: 1/s }]\n";
     program.write("tollgate.yaml", config);
-    let (code, said) = checked(&program, &[]);
-    assert!(code == 2 && said.contains("tollgate.yaml:3:13"), "{said}");
+    let (code, error) = checked(&program, &[]);
+    assert!(code == 2 && error.contains("tollgate.yaml:3:13"), "{error}");
     assert_eq!(checked(&program, &["--no-files"]), (0, String::new()));
     program.write("slow.txt", "line\n  {rul}");
-    let (code, said) = checked(&program, &[]);
-    assert_eq!(code, 2, "{said}");
+    let (code, error) = checked(&program, &[]);
+    assert_eq!(code, 2, "{error}");
     assert!(
-        said.contains(
+        error.contains(
             "in \"slow.txt\" there is no placeholder {rul}, in line 2 of the body at column 3"
         ),
-        "{said}"
+        "{error}"
     );
-    assert!(said.contains("did you mean {rule}?"), "{said}");
+    assert!(error.contains("did you mean {rule}?"), "{error}");
     program.write("slow.txt", "{rule}");
     assert_eq!(checked(&program, &[]), (0, String::new()));
 }

@@ -1,19 +1,20 @@
 //! `tollgate rules` and `tollgate violations`, as people run them.
 
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::SystemTime;
 
 use serde_json::Value;
-use tempfile::TempDir;
 use tollgate_server::database::{Database, ViolationRow};
+use tollgate_testing::Program;
+use tollgate_testing::program::stderr;
 
-use crate::database::{Place, block_on};
-use crate::program::stderr;
+use crate::kit::database::{TestDatabase, block_on};
+use crate::kit::program;
 
 /// The program in a folder of its own, with a database.
 struct Operator {
-    folder: TempDir,
-    place: Place,
+    program: Program,
+    database: TestDatabase,
 }
 
 const FILE: &str = r#"
@@ -35,21 +36,19 @@ clients:
 "#;
 
 impl Operator {
-    fn at(place: Place) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let operator = Self { folder, place };
-        operator.write("rules.yaml", FILE);
-        operator
+    fn at(database: TestDatabase) -> Self {
+        let program = program();
+        program.write("rules.yaml", FILE);
+        Self { program, database }
     }
 
     fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.folder.path().join(name), text).unwrap();
+        self.program.write(name, text);
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        command.current_dir(self.folder.path()).args(args);
-        command.env("TOLLGATE_DATABASE", &self.place.url);
+        let mut command = self.program.command(args);
+        command.env("TOLLGATE_DATABASE", &self.database.url);
         command.output().unwrap()
     }
 
@@ -59,15 +58,11 @@ impl Operator {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn refusal(&self, exit_code: i32, args: &[&str]) -> String {
+    fn failure(&self, exit_code: i32, args: &[&str]) -> String {
         let output = self.run(args);
-        assert_eq!(
-            output.status.code(),
-            Some(exit_code),
-            "{args:?}: {}",
-            stderr(&output)
-        );
-        stderr(&output)
+        let stderr = stderr(&output);
+        assert_eq!(output.status.code(), Some(exit_code), "{args:?}: {stderr}");
+        stderr
     }
 
     fn json(&self, args: &[&str]) -> Value {
@@ -76,20 +71,20 @@ impl Operator {
 }
 
 #[test]
-fn what_is_exported_is_imported_as_the_same() {
-    for place in [Place::sqlite(), Place::postgres()] {
-        let operator = Operator::at(place);
-        let said = operator.text(&["rules", "import", "rules.yaml"]);
+fn an_export_is_imported_unchanged() {
+    for database in [TestDatabase::sqlite(), TestDatabase::postgres()] {
+        let operator = Operator::at(database);
+        let printed = operator.text(&["rules", "import", "rules.yaml"]);
         assert_eq!(
-            said,
+            printed,
             "added: rule client of plan free\nadded: rule client\nadded: rule charges\nadded: client merchant_123\n\
              0 unchanged\n"
         );
         for format in ["yaml", "json"] {
             let exported = operator.text(&["rules", "export", "--format", format]);
             operator.write("again", &exported);
-            let said = operator.text(&["rules", "import", "again", "--prune"]);
-            assert_eq!(said, "4 unchanged\n", "{exported}");
+            let printed = operator.text(&["rules", "import", "again", "--prune"]);
+            assert_eq!(printed, "4 unchanged\n", "{exported}");
             operator.text(&["rules", "import", "again", "--prune", "--scope", "other"]);
             assert_eq!(
                 operator.text(&["rules", "export", "--format", format, "--scope", "other"]),
@@ -100,8 +95,8 @@ fn what_is_exported_is_imported_as_the_same() {
 }
 
 #[test]
-fn an_import_says_what_it_would_change_and_then_does() {
-    let operator = Operator::at(Place::sqlite());
+fn a_dry_run_reports_what_the_import_then_changes() {
+    let operator = Operator::at(TestDatabase::sqlite());
     operator.text(&["rules", "import", "rules.yaml"]);
     operator.write(
         "less.yaml",
@@ -123,14 +118,14 @@ fn an_import_says_what_it_would_change_and_then_does() {
 
 #[test]
 fn importing_a_client_without_its_key_keeps_the_key() {
-    for place in [Place::sqlite(), Place::postgres()] {
-        let operator = Operator::at(place);
+    for database in [TestDatabase::sqlite(), TestDatabase::postgres()] {
+        let operator = Operator::at(database);
         operator.text(&["rules", "import", "rules.yaml"]);
         let file = |text: &str| {
             operator.write("less.yaml", text);
             let would = operator.text(&["rules", "import", "less.yaml", "--dry-run"]);
-            let said = operator.text(&["rules", "import", "less.yaml"]);
-            assert_eq!(would.replace("would be ", ""), said, "{text}");
+            let printed = operator.text(&["rules", "import", "less.yaml"]);
+            assert_eq!(would.replace("would be ", ""), printed, "{text}");
             (would, operator.text(&["rules", "export"]))
         };
         let (would, now) = file("clients: [{ id: merchant_123, plan: pro }]");
@@ -173,7 +168,7 @@ fn importing_a_client_without_its_key_keeps_the_key() {
 
 #[test]
 fn an_exact_import_makes_the_database_like_the_file() {
-    let operator = Operator::at(Place::sqlite());
+    let operator = Operator::at(TestDatabase::sqlite());
     operator.text(&["rules", "import", "rules.yaml"]);
     let all = operator.text(&["rules", "export", "--all"]);
     operator.write("all.yaml", &all);
@@ -198,23 +193,23 @@ fn an_exact_import_makes_the_database_like_the_file() {
 }
 
 #[test]
-fn a_bucket_of_all_without_a_header_is_warned_of_when_it_is_stored() {
-    let operator = Operator::at(Place::sqlite());
+fn a_shared_bucket_without_the_header_is_warned_of() {
+    let operator = Operator::at(TestDatabase::sqlite());
     let says = "all requests without the header share one bucket";
     operator.write(
         "rules.yaml",
         "rules:\n- { id: tenant, per: [\"header:X-Tenant\"], limit: 1/s }\n",
     );
-    let said = operator.text(&["rules", "import", "rules.yaml"]);
+    let printed = operator.text(&["rules", "import", "rules.yaml"]);
     assert!(
-        said.contains(says) && said.contains("rules.yaml:2:"),
-        "{said}"
+        printed.contains(says) && printed.contains("rules.yaml:2:"),
+        "{printed}"
     );
     assert!(
-        said.ends_with("added: rule tenant\n0 unchanged\n"),
-        "{said}"
+        printed.ends_with("added: rule tenant\n0 unchanged\n"),
+        "{printed}"
     );
-    let said = operator.text(&[
+    let printed = operator.text(&[
         "rules",
         "set",
         "region",
@@ -224,16 +219,16 @@ fn a_bucket_of_all_without_a_header_is_warned_of_when_it_is_stored() {
         "header:X-Region",
     ]);
     assert!(
-        said.contains(says) && said.contains("rule region"),
-        "{said}"
+        printed.contains(says) && printed.contains("rule region"),
+        "{printed}"
     );
-    let said = operator.text(&["rules", "set", "region", "--per", "header:X-Region,ip"]);
-    assert_eq!(said, "changed rule region\n");
+    let printed = operator.text(&["rules", "set", "region", "--per", "header:X-Region,ip"]);
+    assert_eq!(printed, "changed rule region\n");
 }
 
 #[test]
 fn an_import_if_empty_reverts_no_change() {
-    let operator = Operator::at(Place::sqlite());
+    let operator = Operator::at(TestDatabase::sqlite());
     let import = ["rules", "import", "rules.yaml", "--if-empty"];
     assert!(operator.text(&import).contains("added: rule client\n"));
     operator.text(&["rules", "set", "client", "--limit", "20/s"]);
@@ -243,33 +238,33 @@ fn an_import_if_empty_reverts_no_change() {
         "nothing imported: the scope default has rules or clients already\n"
     );
     assert_eq!(operator.text(&["rules", "export"]), before);
-    operator.refusal(2, &[&import[..], &["--prune"]].concat());
+    operator.failure(2, &[&import[..], &["--prune"]].concat());
 }
 
 #[test]
-fn what_is_wrong_or_only_tried_makes_no_database() {
-    let operator = Operator::at(Place::sqlite());
-    let file = operator.place.url.strip_prefix("sqlite:").unwrap();
+fn failed_and_dry_runs_create_no_database() {
+    let operator = Operator::at(TestDatabase::sqlite());
+    let file = operator.database.url.strip_prefix("sqlite:").unwrap();
     let would = operator.text(&["rules", "import", "rules.yaml", "--dry-run"]);
     assert!(
         would.starts_with("would be added: rule client of plan free\n"),
         "{would}"
     );
     operator.write("bad.yaml", "rules: [{ id: a, per: [client] }]");
-    operator.refusal(2, &["rules", "import", "bad.yaml"]);
-    operator.refusal(1, &["rules", "set", "client", "--mode", "off"]);
+    operator.failure(2, &["rules", "import", "bad.yaml"]);
+    operator.failure(1, &["rules", "set", "client", "--mode", "off"]);
     assert!(!std::path::Path::new(file).exists());
 }
 
 #[test]
-fn a_field_with_nothing_behind_it_removes_nothing() {
-    let operator = Operator::at(Place::sqlite());
+fn an_empty_field_removes_nothing() {
+    let operator = Operator::at(TestDatabase::sqlite());
     operator.text(&["rules", "import", "rules.yaml"]);
     operator.write(
         "blank.yaml",
         "clients:\n  - id: merchant_123\n    api_key_sha256:\n",
     );
-    let error = operator.refusal(2, &["rules", "import", "blank.yaml"]);
+    let error = operator.failure(2, &["rules", "import", "blank.yaml"]);
     assert!(
         error.contains("blank.yaml:3") && error.contains("this is empty"),
         "{error}"
@@ -282,8 +277,8 @@ fn a_field_with_nothing_behind_it_removes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_with_its_place_and_nothing_changes() {
-    let operator = Operator::at(Place::sqlite());
+fn invalid_documents_are_refused_and_change_nothing() {
+    let operator = Operator::at(TestDatabase::sqlite());
     operator.text(&["rules", "import", "rules.yaml"]);
     let before = operator.text(&["rules", "list"]);
     for (text, says) in [
@@ -308,16 +303,16 @@ fn what_cannot_be_used_is_refused_with_its_place_and_nothing_changes() {
         ),
     ] {
         operator.write("bad.yaml", text);
-        let error = operator.refusal(2, &["rules", "import", "bad.yaml"]);
+        let error = operator.failure(2, &["rules", "import", "bad.yaml"]);
         assert!(error.contains(says), "{text}: {error}");
     }
     assert_eq!(operator.text(&["rules", "list"]), before);
 }
 
 #[test]
-fn a_rule_is_made_changed_put_to_sleep_and_removed() {
-    let operator = Operator::at(Place::postgres());
-    let error = operator.refusal(2, &["rules", "set", "new"]);
+fn a_rule_is_added_changed_deactivated_and_removed() {
+    let operator = Operator::at(TestDatabase::postgres());
+    let error = operator.failure(2, &["rules", "set", "new"]);
     assert!(error.contains("a new one needs a limit"), "{error}");
     let set = [
         "rules",
@@ -365,12 +360,12 @@ fn a_rule_is_made_changed_put_to_sleep_and_removed() {
         "{table}"
     );
 
-    let error = operator.refusal(
+    let error = operator.failure(
         2,
         &["rules", "set", "new", "--plan", "pro", "--mode", "enforec"],
     );
     assert!(error.contains("enforce"), "{error}");
-    let error = operator.refusal(2, &["rules", "remove", "new"]);
+    let error = operator.failure(2, &["rules", "remove", "new"]);
     assert!(error.contains("there is no rule new"), "{error}");
     assert_eq!(
         operator.text(&["rules", "remove", "new", "--plan", "pro"]),
@@ -384,20 +379,16 @@ fn a_rule_is_made_changed_put_to_sleep_and_removed() {
 
 #[test]
 fn the_database_of_a_configuration_is_used_with_its_scope() {
-    let operator = Operator::at(Place::sqlite());
+    let operator = Operator::at(TestDatabase::sqlite());
     let config = format!(
         "database: {{ url: {:?}, scope: eu }}\nrules_from: database\n",
-        operator.place.url
+        operator.database.url
     );
     operator.write("tollgate.yaml", &config);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    command
-        .current_dir(operator.folder.path())
-        .env_remove("TOLLGATE_DATABASE");
-    let output = command
-        .args(["rules", "import", "rules.yaml", "-c", "tollgate.yaml"])
-        .output()
-        .unwrap();
+    let import = ["rules", "import", "rules.yaml", "-c", "tollgate.yaml"];
+    let mut command = operator.program.command(&import);
+    command.env_remove("TOLLGATE_DATABASE");
+    let output = command.output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(
         operator
@@ -414,9 +405,9 @@ fn the_database_of_a_configuration_is_used_with_its_scope() {
 }
 
 #[test]
-fn a_database_that_is_not_there_is_said_without_its_password() {
-    let operator = Operator::at(Place::sqlite());
-    let error = operator.refusal(
+fn an_unreachable_database_is_reported_without_its_password() {
+    let operator = Operator::at(TestDatabase::sqlite());
+    let error = operator.failure(
         1,
         &[
             "rules",
@@ -429,7 +420,7 @@ fn a_database_that_is_not_there_is_said_without_its_password() {
         error.contains("postgres://127.0.0.1:1/x: cannot"),
         "{error}"
     );
-    let error = operator.refusal(2, &["violations", "--database", "mysql://me:s3cr3t@h/x"]);
+    let error = operator.failure(2, &["violations", "--database", "mysql://me:s3cr3t@h/x"]);
     assert!(
         error.contains("expected sqlite:path") && !error.contains("s3cr3t"),
         "{error}"
@@ -438,8 +429,8 @@ fn a_database_that_is_not_there_is_said_without_its_password() {
 
 #[test]
 fn violations_are_shown_as_a_table_and_as_json() {
-    let operator = Operator::at(Place::sqlite());
-    let error = operator.refusal(1, &["violations"]);
+    let operator = Operator::at(TestDatabase::sqlite());
+    let error = operator.failure(1, &["violations"]);
     assert!(error.contains("there is no such file"), "{error}");
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -477,7 +468,7 @@ fn violations_are_shown_as_a_table_and_as_json() {
         ),
     ];
     block_on(async {
-        let database = Database::open(&operator.place.url).await.unwrap();
+        let database = Database::open(&operator.database.url).await.unwrap();
         database.write_violations(1, &rows).await.unwrap();
     });
     let table = operator.text(&["violations", "--client", "bob"]);
@@ -523,6 +514,6 @@ fn violations_are_shown_as_a_table_and_as_json() {
         operator.text(&["violations", "--rule", "other"]),
         "no violations\n"
     );
-    let error = operator.refusal(2, &["violations", "--since", "yesterday"]);
+    let error = operator.failure(2, &["violations", "--since", "yesterday"]);
     assert!(error.contains("90s, 15m, 1h"), "{error}");
 }

@@ -1,14 +1,17 @@
-//! `tollgate explain`: who a caller is taken for, which rules it meets and why not the others, what is used; and nothing is charged.
+//! `tollgate explain`: the client of a request, the rules that match and why others do not, and usage, without charging anything.
 
-use std::fs;
 use std::process::Output;
 
 use serde_json::{Value, json};
+use tollgate_config::ConfigFile;
 use tollgate_server::database::Database;
-
-use crate::database::block_on;
-use crate::program::Program;
+use tollgate_server::decider;
+use tollgate_testing::Program;
+use tollgate_testing::program::stderr;
 use tollgate_testing::servers::RedisServer;
+
+use crate::kit::database::block_on;
+use crate::kit::program;
 
 const CONFIG: &str = r#"
 identity:
@@ -27,33 +30,29 @@ rules:
   - { id: old, per: [ip], limit: "1/h burst 100", mode: off }
 "#;
 
-/// What `CONFIG` has the hash of.
+/// The API key whose hash is in `CONFIG`.
 const KEY: &str = "key";
 
 fn folder(config: &str) -> Program {
-    let program = Program::new();
-    fs::write(program.folder().join("tollgate.yaml"), config).unwrap();
+    let program = program();
+    program.write("tollgate.yaml", config);
     program
 }
 
 fn run(program: &Program, args: &[&str]) -> Output {
-    let mut command = program.bare(&[&["explain"], args].concat());
-    command.output().unwrap()
+    program.run(&[&["explain"], args].concat())
 }
 
 fn text(program: &Program, args: &[&str]) -> String {
-    let output = run(program, args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {stderr}");
-    String::from_utf8(output.stdout).unwrap()
+    program.stdout(&[&["explain"], args].concat())
 }
 
 fn json(program: &Program, args: &[&str]) -> Value {
-    serde_json::from_str(&text(program, &[args, &["--json"]].concat())).unwrap()
+    program.json(&[&["explain"], args, &["--json"]].concat())
 }
 
 #[test]
-fn it_says_who_calls_what_and_which_rules_are_met() {
+fn the_report_names_the_client_and_the_matching_rules() {
     let program = folder(CONFIG);
     let key = format!("X-API-Key: {KEY}");
     let report = json(
@@ -114,7 +113,7 @@ fn it_says_who_calls_what_and_which_rules_are_met() {
     );
     assert!(report["usage_unknown"].as_str().unwrap().contains("memory"));
 
-    let said = text(
+    let report = text(
         &program,
         &[
             "GET",
@@ -132,30 +131,30 @@ fn it_says_who_calls_what_and_which_rules_are_met() {
         "yes  address  1/h burst 100 (only watches)",
         "no   old      it is off",
     ] {
-        assert!(said.contains(line), "{line}\n{said}");
+        assert!(report.contains(line), "{line}\n{report}");
     }
-    assert!(!said.contains("nobody's"), "{said}");
+    assert!(!report.contains("nobody's"), "{report}");
 }
 
 #[test]
-fn behind_a_trusted_proxy_it_says_how_the_address_was_found() {
+fn behind_a_trusted_proxy_the_report_explains_the_address() {
     let program = folder(CONFIG);
     let forwarded = ["-H", "X-Forwarded-For: 198.51.100.1, 203.0.113.7, 10.0.0.2"];
-    let said = text(
+    let report = text(
         &program,
         &[&["GET", "/", "--ip", "10.0.0.1"], &forwarded[..]].concat(),
     );
-    assert!(said.contains("caller   ip:203.0.113.7"), "{said}");
-    assert!(said.contains("10.0.0.1 is a trusted proxy"), "{said}");
-    let said = text(
+    assert!(report.contains("caller   ip:203.0.113.7"), "{report}");
+    assert!(report.contains("10.0.0.1 is a trusted proxy"), "{report}");
+    let report = text(
         &program,
         &[&["GET", "/", "--ip", "203.0.113.9"], &forwarded[..]].concat(),
     );
-    assert!(said.contains("caller   ip:203.0.113.9"), "{said}");
+    assert!(report.contains("caller   ip:203.0.113.9"), "{report}");
 }
 
 #[test]
-fn a_path_that_is_refused_is_said_with_the_reason() {
+fn a_refused_path_is_reported_with_the_reason() {
     let report = json(&folder(CONFIG), &["GET", "/v1/..;/admin"]);
     let why = report["request"]["refused"].as_str().unwrap();
     assert!(why.contains("dots"), "{why}");
@@ -163,22 +162,21 @@ fn a_path_that_is_refused_is_said_with_the_reason() {
 }
 
 #[test]
-fn what_is_used_is_shown_from_redis_and_nothing_is_charged() {
+fn usage_is_read_from_redis_and_nothing_is_charged() {
     let redis = RedisServer::start();
     let program = folder(&format!("store: {{ redis: {:?} }}\n{CONFIG}", redis.url()));
-    let ask = ["POST", "/reports/generate", "--ip", "203.0.113.7"];
+    let request = ["POST", "/reports/generate", "--ip", "203.0.113.7"];
     for _ in 0..3 {
-        let report = json(&program, &ask);
+        let report = json(&program, &request);
         assert_eq!(report["decision"]["allowed"], true, "{report}");
         assert_eq!(report["rules"][1]["used"], 0);
     }
-    assert_eq!(redis.ask(&["DBSIZE"]), "0", "looking leaves nothing behind");
-    // Two of these use up the narrowest.
-    let limiter =
-        tollgate_server::config::ConfigFile::read(&program.folder().join("tollgate.yaml"));
-    let config = limiter.unwrap().parse().unwrap();
+    assert_eq!(redis.command(&["DBSIZE"]), "0", "looking leaves nothing behind");
+    // Two requests use up the narrowest limit.
+    let file = ConfigFile::read(&program.folder().join("tollgate.yaml"));
+    let config = file.unwrap().parse().unwrap();
     block_on(async {
-        let limiter = tollgate_server::door::limiter(&config.store).unwrap();
+        let limiter = decider::limiter(&config.store).unwrap();
         let path = config
             .policy
             .paths()
@@ -195,20 +193,20 @@ fn what_is_used_is_shown_from_redis_and_nothing_is_charged() {
             assert!(limiter.decide_on(&met).await.allowed());
         }
     });
-    let report = json(&program, &ask);
+    let report = json(&program, &request);
     assert_eq!(report["rules"][0]["used"], 20);
     assert_eq!(report["rules"][1]["remaining"], 0);
     assert_eq!(report["decision"]["allowed"], false);
     assert_eq!(report["decision"]["rule"], "reports");
     assert!(report["decision"]["retry_after_ms"].as_u64().unwrap() > 0);
-    let said = text(&program, &ask);
+    let report = text(&program, &request);
     assert!(
-        said.contains("now it would be denied for another"),
-        "{said}"
+        report.contains("now it would be denied for another"),
+        "{report}"
     );
     drop(redis);
-    let said = text(&program, &ask);
-    assert!(said.contains("the store cannot be asked"), "{said}");
+    let report = text(&program, &request);
+    assert!(report.contains("the store cannot be asked"), "{report}");
 }
 
 #[test]
@@ -225,12 +223,12 @@ fn rules_of_a_database_are_explained_too() {
     });
     let report = json(&program, &["GET", "/"]);
     assert_eq!(report["rules"][0]["id"], "from-sql");
-    // Who only looks leaves the cache to the program: it may be another user's.
+    // The cache is left to the server, which may run as another user.
     assert!(!program.folder().join("rules.cache").exists());
 }
 
 #[test]
-fn what_makes_no_sense_is_said_and_secrets_are_not() {
+fn wrong_arguments_are_reported_without_secrets() {
     let program = folder(CONFIG);
     for (args, hint) in [
         (&["G T", "/"][..], "is not a method"),
@@ -241,10 +239,10 @@ fn what_makes_no_sense_is_said_and_secrets_are_not() {
     ] {
         let output = run(&program, args);
         assert!(!output.status.success());
-        let said = String::from_utf8(output.stderr).unwrap();
+        let error = stderr(&output);
         assert!(
-            said.contains(hint) && !said.contains("canary"),
-            "{args:?}: {said}"
+            error.contains(hint) && !error.contains("canary"),
+            "{args:?}: {error}"
         );
     }
 }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::program::Program;
+use super::simulate;
+use crate::kit::program;
 
 fn assert_is_png(path: &Path) {
     let png = fs::read(path).unwrap();
@@ -33,9 +34,9 @@ fn svg_text(path: &Path) -> String {
 
 #[test]
 fn every_scenario_draws_a_well_formed_chart() {
-    let program = Program::new();
+    let program = program();
     for scenario in ["boundary", "burst-idle", "surge", "drivers"] {
-        program.text(&[scenario]);
+        simulate(&program, &[scenario]);
         let path = |ending: &str| {
             program
                 .folder()
@@ -58,9 +59,9 @@ fn every_scenario_draws_a_well_formed_chart() {
 }
 
 #[test]
-fn the_boundary_chart_tells_the_time_and_the_figures() {
-    let program = Program::new();
-    program.text(&[]);
+fn the_boundary_chart_shows_the_time_and_the_figures() {
+    let program = program();
+    simulate(&program, &[]);
     let text = svg_text(&program.folder().join("simulation-boundary.svg"));
     for part in [
         "10:59:58",
@@ -74,38 +75,38 @@ fn the_boundary_chart_tells_the_time_and_the_figures() {
 }
 
 #[test]
-fn a_chart_goes_where_it_is_asked_for_and_directories_are_created() {
-    let program = Program::new();
-    let text = program.text(&["--out", "charts/2026/first.png"]);
+fn a_chart_is_written_to_out_and_folders_are_created() {
+    let program = program();
+    let text = simulate(&program, &["--out", "charts/2026/first.png"]);
     assert!(
         text.contains("charts/2026/first.svg and charts/2026/first.png"),
         "{text}"
     );
     assert_is_png(&program.folder().join("charts/2026/first.png"));
-    program.text(&["--out", "charts"]);
+    simulate(&program, &["--out", "charts"]);
     svg_text(&program.folder().join("charts/simulation-boundary.svg"));
 }
 
 #[test]
 fn without_a_chart_nothing_is_written() {
-    let program = Program::new();
-    program.text(&["--no-chart"]);
+    let program = program();
+    simulate(&program, &["--no-chart"]);
     assert!(program.files().is_empty());
 }
 
 #[test]
 fn any_name_of_a_file_makes_a_well_formed_chart() {
-    let program = Program::new();
+    let program = program();
     let name = "a<b> & \"c\" 车.csv";
     program.write(name, "1\n2\n");
-    program.text(&["--csv", name, "--limit", "1/s"]);
+    simulate(&program, &["--csv", name, "--limit", "1/s"]);
     assert!(svg_text(&program.folder().join("simulation-csv.svg")).contains("a<b> & \"c\" 车.csv"));
     assert_is_png(&program.folder().join("simulation-csv.png"));
 }
 
 #[test]
 fn odd_arrivals_make_a_chart_too() {
-    let program = Program::new();
+    let program = program();
     for (arrivals, limit) in [
         ("0\n", "1/s"),
         ("1767610800\n", "1000000 per 400d fixed_window"),
@@ -114,7 +115,7 @@ fn odd_arrivals_make_a_chart_too() {
         ("1.000001\n1.000002\n1.000003\n", "1 per 400d"),
     ] {
         program.write("odd.csv", arrivals);
-        program.text(&["--csv", "odd.csv", "--limit", limit]);
+        simulate(&program, &["--csv", "odd.csv", "--limit", limit]);
         assert_is_png(&program.folder().join("simulation-csv.png"));
         svg_text(&program.folder().join("simulation-csv.svg"));
     }

@@ -2,7 +2,8 @@
 
 use std::process::Stdio;
 
-use crate::program::{Program, of};
+use super::{figures, figures_of, simulate};
+use crate::kit::program;
 
 const ALGORITHMS: [&str; 5] = [
     "token_bucket",
@@ -14,8 +15,8 @@ const ALGORITHMS: [&str; 5] = [
 
 #[test]
 fn at_a_boundary_only_the_fixed_window_admits_twice_its_limit() {
-    let report = Program::new().json(&["boundary"]);
-    let figure = |algorithm, name: &str| of(&report, algorithm)[name].as_u64().unwrap();
+    let report = figures(&program(), &["boundary"]);
+    let figure = |algorithm, name: &str| figures_of(&report, algorithm)[name].as_u64().unwrap();
     for algorithm in ALGORITHMS {
         assert_eq!(figure(algorithm, "offered"), 400);
     }
@@ -31,20 +32,20 @@ fn at_a_boundary_only_the_fixed_window_admits_twice_its_limit() {
 
 #[test]
 fn idle_time_earns_at_most_the_capacity() {
-    let report = Program::new().json(&["burst-idle"]);
+    let report = figures(&program(), &["burst-idle"]);
     // Full, then 6 after 0.6 s, then 10 after 1 s, 1.8 s and 5 s alike.
     assert_eq!(
-        of(&report, "token_bucket")["admitted"],
+        figures_of(&report, "token_bucket")["admitted"],
         10 + 6 + 10 + 10 + 10
     );
-    assert_eq!(of(&report, "leaky_bucket")["admitted"], 46);
-    assert_eq!(of(&report, "leaky_bucket")["worst_window"], 10);
+    assert_eq!(figures_of(&report, "leaky_bucket")["admitted"], 46);
+    assert_eq!(figures_of(&report, "leaky_bucket")["worst_window"], 10);
 }
 
 #[test]
 fn a_surge_passes_at_the_rate_and_no_window_breaks_its_promise() {
-    let report = Program::new().json(&["surge"]);
-    let worst = |algorithm| of(&report, algorithm)["worst_window"].as_u64().unwrap();
+    let report = figures(&program(), &["surge"]);
+    let worst = |algorithm| figures_of(&report, algorithm)["worst_window"].as_u64().unwrap();
     assert!(worst("token_bucket") <= 200 + 100);
     assert!(worst("leaky_bucket") <= 100);
     assert!(worst("fixed_window") <= 2 * 100);
@@ -52,9 +53,9 @@ fn a_surge_passes_at_the_rate_and_no_window_breaks_its_promise() {
 }
 
 #[test]
-fn what_comes_out_of_the_leaky_bucket_never_exceeds_its_drain() {
-    let report = Program::new().json(&["drivers"]);
-    let leaky = of(&report, "leaky_bucket");
+fn the_leaky_bucket_never_exceeds_its_drain_rate() {
+    let report = figures(&program(), &["drivers"]);
+    let leaky = figures_of(&report, "leaky_bucket");
     assert_eq!(leaky["offered"], 300_000);
     assert!(leaky["worst_window"].as_u64().unwrap() <= 3_000);
     let max_delay = leaky["max_delay_seconds"].as_f64().unwrap();
@@ -62,22 +63,22 @@ fn what_comes_out_of_the_leaky_bucket_never_exceeds_its_drain() {
         max_delay > 1.0 && max_delay <= 5_000.0 / 3_000.0,
         "{max_delay}"
     );
-    assert!(of(&report, "sliding_log")["worst_window"].as_u64().unwrap() <= 3_000);
+    assert!(figures_of(&report, "sliding_log")["worst_window"].as_u64().unwrap() <= 3_000);
     assert!(
-        of(&report, "token_bucket")["worst_window"]
+        figures_of(&report, "token_bucket")["worst_window"]
             .as_u64()
             .unwrap()
             <= 5_000 + 3_000
     );
-    assert!(of(&report, "token_bucket")["max_delay_seconds"].is_null());
+    assert!(figures_of(&report, "token_bucket")["max_delay_seconds"].is_null());
 }
 
 #[test]
-fn what_is_not_admitted_is_denied() {
+fn every_request_is_admitted_or_denied() {
     for scenario in ["boundary", "burst-idle", "surge", "drivers"] {
-        let report = Program::new().json(&[scenario]);
+        let report = figures(&program(), &[scenario]);
         for algorithm in ALGORITHMS {
-            let part = of(&report, algorithm);
+            let part = figures_of(&report, algorithm);
             let figure = |name: &str| part[name].as_u64().unwrap();
             assert_eq!(
                 figure("offered"),
@@ -93,26 +94,26 @@ fn what_is_not_admitted_is_denied() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_figures_and_another_gives_others() {
-    let program = Program::new();
-    let with = |seed| program.json(&["surge", "--seed", seed]);
+fn figures_depend_on_the_seed_alone() {
+    let program = program();
+    let with = |seed| figures(&program, &["surge", "--seed", seed]);
     assert_eq!(with("7"), with("7"));
     assert_ne!(with("7")["algorithms"], with("8")["algorithms"]);
 }
 
 #[test]
 fn all_five_are_derived_from_the_limit_that_is_given() {
-    let report = Program::new().json(&["boundary", "--limit", "100/min burst 20"]);
-    assert_eq!(of(&report, "token_bucket")["limit"], "100/m burst 20");
-    assert_eq!(of(&report, "leaky_bucket")["limit"], "100/m queue 20");
-    assert_eq!(of(&report, "fixed_window")["admitted"], 200);
-    assert_eq!(of(&report, "sliding_log")["admitted"], 100);
+    let report = figures(&program(), &["boundary", "--limit", "100/min burst 20"]);
+    assert_eq!(figures_of(&report, "token_bucket")["limit"], "100/m burst 20");
+    assert_eq!(figures_of(&report, "leaky_bucket")["limit"], "100/m queue 20");
+    assert_eq!(figures_of(&report, "fixed_window")["admitted"], 200);
+    assert_eq!(figures_of(&report, "sliding_log")["admitted"], 100);
 }
 
 #[test]
 fn json_is_one_document_and_nothing_else() {
-    let program = Program::new();
-    let text = program.text(&["--json"]);
+    let program = program();
+    let text = simulate(&program, &["--json"]);
     let mut documents = serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>();
     let report = documents.next().unwrap().unwrap();
     assert!(documents.next().is_none());
@@ -124,7 +125,7 @@ fn json_is_one_document_and_nothing_else() {
 
 #[test]
 fn the_table_has_a_row_per_algorithm_and_no_colour_in_a_pipe() {
-    let text = Program::new().text(&["drivers", "--no-chart"]);
+    let text = simulate(&program(), &["drivers", "--no-chart"]);
     for algorithm in ALGORITHMS {
         assert!(
             text.lines()
@@ -141,9 +142,9 @@ fn the_table_has_a_row_per_algorithm_and_no_colour_in_a_pipe() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
-    let program = Program::new();
-    let mut command = program.command(&["--no-chart"]);
+fn a_closed_pipe_is_no_error() {
+    let program = program();
+    let mut command = program.command(&["simulate", "--no-chart"]);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = command

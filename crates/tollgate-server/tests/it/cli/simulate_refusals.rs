@@ -1,22 +1,23 @@
-//! What is refused, and how that is said.
+//! What is refused, and how that is error.
 
-use crate::program::Program;
+use super::simulate_failure;
+use crate::kit::program;
 
 #[test]
-fn an_unknown_scenario_is_told_the_nearest_and_all_known_ones() {
-    let said = Program::new().refusal(2, &["boundry"]);
+fn an_unknown_scenario_is_refused_with_suggestions() {
+    let error = simulate_failure(&program(), 2, &["boundry"]);
     for part in [
         "similar value exists: 'boundary'",
         "burst-idle",
         "surge",
         "drivers",
     ] {
-        assert!(said.contains(part), "{said}");
+        assert!(error.contains(part), "{error}");
     }
 }
 
 #[test]
-fn a_limit_that_is_out_of_range_is_refused_in_the_words_of_the_engine() {
+fn a_limit_out_of_range_is_refused_with_the_engine_message() {
     for (limit, hint) in [
         (
             "99999999999/s",
@@ -33,27 +34,27 @@ fn a_limit_that_is_out_of_range_is_refused_in_the_words_of_the_engine() {
         ("10/fortnight", "column 4, expected a unit of time"),
         ("2000000/s", "it can be at most 1,000,000"),
     ] {
-        let program = Program::new();
-        let said = program.refusal(2, &["--limit", limit]);
-        assert!(said.contains(hint), "{limit}: {said}");
+        let program = program();
+        let error = simulate_failure(&program, 2, &["--limit", limit]);
+        assert!(error.contains(hint), "{limit}: {error}");
         assert!(program.files().is_empty());
     }
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_named() {
-    let program = Program::new();
+fn an_unwritable_path_is_named() {
+    let program = program();
     program.write("file", "");
-    let said = program.refusal(1, &["--out", "file/chart"]);
-    assert!(said.contains("cannot write file/chart.svg"), "{said}");
+    let error = simulate_failure(&program, 1, &["--out", "file/chart"]);
+    assert!(error.contains("cannot write file/chart.svg"), "{error}");
     assert_eq!(program.files(), ["file"]);
 }
 
 #[test]
 fn a_csv_needs_a_limit_and_excludes_a_scenario() {
-    let program = Program::new();
+    let program = program();
     program.write("a.csv", "1\n");
-    assert!(program.refusal(2, &["--csv", "a.csv"]).contains("--limit"));
-    let said = program.refusal(2, &["surge", "--csv", "a.csv", "--limit", "1/s"]);
-    assert!(said.contains("cannot be used with"), "{said}");
+    assert!(simulate_failure(&program, 2, &["--csv", "a.csv"]).contains("--limit"));
+    let error = simulate_failure(&program, 2, &["surge", "--csv", "a.csv", "--limit", "1/s"]);
+    assert!(error.contains("cannot be used with"), "{error}");
 }

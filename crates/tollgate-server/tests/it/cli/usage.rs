@@ -1,13 +1,11 @@
-//! What callers used, and forgetting it: `tollgate inspect` and `tollgate reset`, and the same asked of the service.
-
-use std::fs;
-use std::process::Output;
+//! Usage and forgetting it: `tollgate inspect` and `tollgate reset`, and the same endpoints of the service.
 
 use serde_json::{Value, json};
 use tollgate_testing::servers::RedisServer;
+use tollgate_testing::wait::until;
+use tollgate_testing::{Program, Response, Running, Upstream};
 
-use crate::program::{Program, stderr};
-use crate::served::{Reply, Served, until};
+use crate::kit::{program, serve};
 
 const RULES: &str = "
 clients: [{ id: merchant_123, plan: pro }]
@@ -22,9 +20,13 @@ rules:
 
 const TOKEN: &str = "0123456789abcdef";
 
-/// The program's own configuration, and a service that runs with it.
+/// The configuration of the commands and of the server.
 fn config(store: &str) -> String {
-    format!("service: {{ token: \"{TOKEN}\" }}\n{store}{RULES}")
+    format!(
+        "service: {{ listen: 127.0.0.1:0, token: \"{TOKEN}\" }}
+admin: {{ listen: 127.0.0.1:0 }}\nlog: {{ format: json }}
+{store}{RULES}"
+    )
 }
 
 fn over(redis: &RedisServer) -> String {
@@ -35,47 +37,29 @@ fn over(redis: &RedisServer) -> String {
 }
 
 fn folder(config: &str) -> Program {
-    let program = Program::new();
-    fs::write(program.folder().join("tollgate.yaml"), config).unwrap();
+    let program = program();
+    program.write("tollgate.yaml", config);
     program
 }
 
-fn run(program: &Program, args: &[&str]) -> Output {
-    program.bare(args).output().unwrap()
-}
-
-fn text(program: &Program, args: &[&str]) -> String {
-    let output = run(program, args);
-    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 fn document(program: &Program, args: &[&str]) -> Value {
-    serde_json::from_str(&text(program, &[args, &["--json"]].concat())).unwrap()
+    program.json(&[args, &["--json"]].concat())
 }
 
-fn refusal(program: &Program, exit_code: i32, args: &[&str]) -> String {
-    let output = run(program, args);
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(exit_code), "{args:?}: {said}");
-    assert!(output.stdout.is_empty());
-    said
+fn post(server: &Running, path: &str, body: &Value) -> Response {
+    let token = format!("authorization: Bearer {TOKEN}");
+    server.post(path, &[&token], &body.to_string())
 }
 
-fn ask(served: &Served, path: &str, body: &Value) -> Reply {
-    let token = format!("Authorization: Bearer {TOKEN}\r\n");
-    served.post(path, &token, &body.to_string())
+fn answer(server: &Running, path: &str, body: &Value) -> Value {
+    let response = post(server, path, body);
+    assert_eq!(response.status, 200, "{path} {body}: {response:?}");
+    response.json()
 }
 
-fn answer(served: &Served, path: &str, body: &Value) -> Value {
-    let reply = ask(served, path, body);
-    assert_eq!(reply.status, 200, "{path} {body}: {}", reply.body);
-    reply.json()
-}
-
-/// Spends so much, and says whether it was let through.
-fn spend(served: &Served, body: &Value) -> bool {
-    answer(served, "/v1/check", body)["allowed"] == true
+/// Whether the request of a check is allowed.
+fn is_allowed(server: &Running, body: &Value) -> bool {
+    answer(server, "/v1/check", body)["allowed"] == true
 }
 
 /// Rule, used and what is left of each bucket.
@@ -97,11 +81,11 @@ fn used(rule: &str, used: u64, left: u64) -> (String, u64, u64) {
 #[test]
 fn the_commands_show_and_forget_what_a_client_used() {
     let redis = RedisServer::start();
-    let (program, served) = (folder(&over(&redis)), Served::start(&over(&redis)));
+    let (program, server) = (folder(&over(&redis)), serve(&over(&redis)));
     let charge = |client: &str, id: &str, cost: u64| {
         let path = format!("/v1/charges/{id}");
-        spend(
-            &served,
+        is_allowed(
+            &server,
             &json!({ "client": client, "path": path, "cost": cost }),
         )
     };
@@ -122,7 +106,7 @@ fn the_commands_show_and_forget_what_a_client_used() {
     assert_eq!(other["bucket"], json!([["client", "merchant_123"]]));
     assert_eq!(other["other"].as_str().unwrap().len(), 8);
     assert!(other["reset_after_ms"].as_u64().unwrap() > 3_500_000);
-    // Who names the endpoint sees it by its name.
+    // With the path, the endpoint is shown by its name.
     let named = document(
         &program,
         &[&inspect[..], &["--path", "/v1/charges/7"]].concat(),
@@ -133,7 +117,7 @@ fn the_commands_show_and_forget_what_a_client_used() {
         json!([["client", "merchant_123"], ["route", "/v1/charges/{id}"]])
     );
     assert_eq!(named["buckets"].as_array().unwrap().len(), 3);
-    let table = text(&program, &inspect);
+    let table = program.stdout(&inspect);
     let lines: Vec<&str> = table.lines().collect();
     let words = |line: &str| {
         line.split_whitespace()
@@ -150,8 +134,8 @@ fn the_commands_show_and_forget_what_a_client_used() {
     assert!(lines[2].ends_with("everybody's"), "{table}");
     assert!(lines[3].contains("client=merchant_123 other "), "{table}");
 
-    let said = text(&program, &["reset", "--client", "merchant_123"]);
-    assert_eq!(said, "forgot 2 buckets: 1 of client, 1 of charges\n");
+    let printed = program.stdout(&["reset", "--client", "merchant_123"]);
+    assert_eq!(printed, "forgot 2 buckets: 1 of client, 1 of charges\n");
     assert_eq!(
         figures(&document(&program, &inspect)["buckets"]),
         [used("client", 0, 500), used("everyone", 18, 982)],
@@ -160,7 +144,7 @@ fn the_commands_show_and_forget_what_a_client_used() {
     let of_other = document(&program, &["inspect", "--client", "other"]);
     assert_eq!(figures(&of_other["buckets"])[0], used("client", 3, 47));
     assert_eq!(
-        text(&program, &["reset", "--client", "merchant_123"]),
+        program.stdout(&["reset", "--client", "merchant_123"]),
         "nothing was used by merchant_123\n"
     );
     let everybody = document(&program, &["reset", "--everybody"]);
@@ -172,24 +156,24 @@ fn the_commands_show_and_forget_what_a_client_used() {
 }
 
 #[test]
-fn a_program_that_runs_hears_of_a_reset_on_a_terminal() {
+fn a_running_program_notices_a_reset_by_the_command() {
     let redis = RedisServer::start();
-    let (program, served) = (folder(&over(&redis)), Served::start(&over(&redis)));
+    let (program, server) = (folder(&over(&redis)), serve(&over(&redis)));
     let all = json!({ "client": "a", "cost": 50 });
-    assert!(spend(&served, &all));
-    let denied = answer(&served, "/v1/check", &all);
+    assert!(is_allowed(&server, &all));
+    let denied = answer(&server, "/v1/check", &all);
     assert_eq!(denied["source"], "store");
-    assert_eq!(answer(&served, "/v1/check", &all)["source"], "remembered");
-    text(&program, &["reset", "--client", "a"]);
-    until("the denial is still believed", || spend(&served, &all));
+    assert_eq!(answer(&server, "/v1/check", &all)["source"], "remembered");
+    program.stdout(&["reset", "--client", "a"]);
+    until("the denial is still believed", || is_allowed(&server, &all));
 }
 
 #[test]
-fn an_address_is_meant_as_it_is_counted_and_an_attribute_by_its_name() {
+fn addresses_and_attributes_are_matched_as_they_are_counted() {
     let redis = RedisServer::start();
-    let (program, served) = (folder(&over(&redis)), Served::start(&over(&redis)));
+    let (program, server) = (folder(&over(&redis)), serve(&over(&redis)));
     let tenant = json!({ "ip": "2001:db8::1", "attributes": { "tenant": "acme" }, "cost": 4 });
-    assert!(spend(&served, &tenant));
+    assert!(is_allowed(&server, &tenant));
     let report = document(&program, &["inspect", "--ip", "2001:db8::ffff"]);
     assert_eq!(
         figures(&report["buckets"]),
@@ -200,37 +184,37 @@ fn an_address_is_meant_as_it_is_counted_and_an_attribute_by_its_name() {
         ]
     );
     assert_eq!(report["buckets"][1]["shadow"], true);
-    let said = text(&program, &["reset", "--ip", "2001:db8::2"]);
-    assert_eq!(said, "forgot 2 buckets: 1 of client, 1 of address\n");
-    let said = text(&program, &["reset", "--attribute", "tenant=acme"]);
-    assert_eq!(said, "forgot 1 bucket: 1 of tenant\n");
+    let printed = program.stdout(&["reset", "--ip", "2001:db8::2"]);
+    assert_eq!(printed, "forgot 2 buckets: 1 of client, 1 of address\n");
+    let printed = program.stdout(&["reset", "--attribute", "tenant=acme"]);
+    assert_eq!(printed, "forgot 1 bucket: 1 of tenant\n");
 }
 
 #[test]
-fn what_rules_counted_that_are_gone_is_shown_and_forgotten() {
+fn usage_of_removed_rules_is_shown_and_forgotten() {
     let redis = RedisServer::start();
-    let served = Served::start(&over(&redis));
-    assert!(spend(
-        &served,
+    let server = serve(&over(&redis));
+    assert!(is_allowed(
+        &server,
         &json!({ "client": "a\u{1b}[2J", "cost": 5 })
     ));
     let store = format!("store: {{ redis: {:?} }}\nrules: []", redis.url());
     let program = folder(&store);
     let client = ["--client", "a\u{1b}[2J"];
-    let table = text(&program, &[&["inspect"], &client[..]].concat());
+    let table = program.stdout(&[&["inspect"], &client[..]].concat());
     assert!(
         table.contains("(gone)") && table.contains(r"client=a\u{1b}[2J other"),
         "{table}"
     );
-    let said = text(&program, &[&["reset"], &client[..]].concat());
+    let printed = program.stdout(&[&["reset"], &client[..]].concat());
     assert_eq!(
-        said,
+        printed,
         "forgot 1 bucket: 1 of rules that are not there any more\n"
     );
 }
 
 #[test]
-fn what_makes_no_sense_or_cannot_be_done_is_said_with_what_to_do() {
+fn wrong_arguments_are_reported_with_what_to_do() {
     let redis = RedisServer::start();
     let program = folder(&over(&redis));
     for (args, says) in [
@@ -251,32 +235,32 @@ fn what_makes_no_sense_or_cannot_be_done_is_said_with_what_to_do() {
         ),
         (&["inspect", "--path", "/a%2fb"], "--path is refused"),
     ] {
-        let said = refusal(&program, 2, args);
-        assert!(said.contains(says), "{args:?}: {said}");
+        let error = program.failure(2, args);
+        assert!(error.contains(says), "{args:?}: {error}");
     }
-    let said = refusal(&program, 1, &["inspect", "-c", "none.yaml"]);
-    assert!(said.contains("tollgate init"), "{said}");
+    let error = program.failure(1, &["inspect", "-c", "none.yaml"]);
+    assert!(error.contains("tollgate init"), "{error}");
     drop(redis);
     for (command, says) in [
         ("inspect", "nothing is known of what is used"),
         ("reset", "only a part may have been forgotten, or nothing"),
     ] {
-        let said = refusal(&program, 1, &[command, "--client", "a"]);
-        assert!(said.contains("redis") && said.contains(says), "{said}");
-        assert!(said.contains("whether Redis runs there"), "{said}");
+        let error = program.failure(1, &[command, "--client", "a"]);
+        assert!(error.contains("redis") && error.contains(says), "{error}");
+        assert!(error.contains("whether Redis runs there"), "{error}");
     }
 }
 
 #[test]
-fn usage_in_memory_is_to_be_asked_of_the_program_that_has_it() {
+fn usage_in_memory_refers_to_the_running_program() {
     const BEARER: &str = "-H \"Authorization: Bearer $TOKEN\" -d";
     let open = "service: { listen: \"127.0.0.1:8081\" }\nrules: []\n";
     let guarded =
         "service: { listen: \"127.0.0.1:8081\", token: \"0123456789abcdef0123\" }\nrules: []\n";
-    let asked = |config: &str, command: &str| {
-        let said = refusal(&folder(config), 1, &[command, "--client", "a"]);
-        assert!(said.contains("in the memory of the running"), "{said}");
-        said
+    let error_of = |config: &str, command: &str| {
+        let error = folder(config).failure(1, &[command, "--client", "a"]);
+        assert!(error.contains("in the memory of the running"), "{error}");
+        error
     };
     for (config, command, right) in [
         (
@@ -293,41 +277,41 @@ fn usage_in_memory_is_to_be_asked_of_the_program_that_has_it() {
             "add `service: { token: … }`".to_owned(),
         ),
     ] {
-        let said = asked(config, command);
-        assert!(said.contains(&right), "{said}");
+        let error = error_of(config, command);
+        assert!(printed.contains(&right), "{printed}");
     }
     let twice = ["inspect", "--attribute", "a=1", "--attribute", "a=2"];
     let rule = "rules: [{ id: a, per: [attribute:a], limit: \"1/s\" }]";
-    let said = refusal(&folder(rule), 2, &twice);
-    assert!(said.contains("\"a\" twice"), "{said}");
+    let error = folder(rule).failure(2, &twice);
+    assert!(error.contains("\"a\" twice"), "{error}");
 }
 
-/// A command is no instance that would take its share of the limits.
+/// An instance takes a share of the limits.
 #[test]
-fn who_looks_is_not_counted_among_those_that_share_the_limits() {
+fn commands_do_not_count_as_instances() {
     let redis = RedisServer::start();
     let store = format!(
         "store: {{ redis: {:?}, instances: counted }}\n",
         redis.url()
     );
     let program = folder(&config(&store));
-    text(&program, &["inspect", "--client", "a"]);
-    text(&program, &["reset", "--client", "a"]);
-    text(&program, &["explain", "GET", "/"]);
-    let ran = redis.ask(&["INFO", "commandstats"]);
+    program.stdout(&["inspect", "--client", "a"]);
+    program.stdout(&["reset", "--client", "a"]);
+    program.stdout(&["explain", "GET", "/"]);
+    let ran = redis.command(&["INFO", "commandstats"]);
     assert!(
         ran.contains("cmdstat_get") && !ran.contains("cmdstat_zadd"),
         "{ran}"
     );
-    assert_eq!(redis.ask(&["DBSIZE"]), "0", "nothing is left behind");
+    assert_eq!(redis.command(&["DBSIZE"]), "0", "nothing is left behind");
 }
 
-fn the_service_shows_and_forgets(served: &Served) {
+fn the_service_shows_and_forgets(server: &Running) {
     let charge = json!({ "client": "a", "path": "/v1/charges/1", "cost": 20 });
-    assert!(spend(served, &charge));
-    assert!(!spend(served, &charge) && !spend(served, &charge));
+    assert!(is_allowed(server, &charge));
+    assert!(!is_allowed(server, &charge) && !is_allowed(server, &charge));
     let who = json!({ "client": "a", "path": "/v1/charges/9" });
-    let report = answer(served, "/v1/inspect", &who);
+    let report = answer(server, "/v1/inspect", &who);
     assert_eq!(
         figures(&report["buckets"]),
         [
@@ -337,21 +321,21 @@ fn the_service_shows_and_forgets(served: &Served) {
         ]
     );
     assert_eq!(report["generation"], 1);
-    let forgotten = answer(served, "/v1/reset", &who);
+    let forgotten = answer(server, "/v1/reset", &who);
     assert_eq!(
         figures(&forgotten["forgotten"]),
         [used("client", 20, 30), used("charges", 20, 0)]
     );
     assert!(
-        spend(served, &charge),
+        is_allowed(server, &charge),
         "also if it was remembered that it is denied"
     );
-    let everybody = answer(served, "/v1/reset", &json!({ "everybody": true }));
+    let everybody = answer(server, "/v1/reset", &json!({ "everybody": true }));
     assert_eq!(
         figures(&everybody["forgotten"]),
         [used("everyone", 40, 960)]
     );
-    let metrics = served.metrics();
+    let metrics = server.metrics();
     for line in [
         "tollgate_service_requests_total{endpoint=\"inspect\",outcome=\"allowed\"} 1",
         "tollgate_service_requests_total{endpoint=\"reset\",outcome=\"allowed\"} 2",
@@ -362,18 +346,18 @@ fn the_service_shows_and_forgets(served: &Served) {
 
 #[test]
 fn the_service_shows_and_forgets_what_is_in_memory() {
-    the_service_shows_and_forgets(&Served::start(&config("")));
+    the_service_shows_and_forgets(&serve(&config("")));
 }
 
 #[test]
 fn the_service_shows_and_forgets_what_is_in_redis() {
     let redis = RedisServer::start();
-    the_service_shows_and_forgets(&Served::start(&over(&redis)));
+    the_service_shows_and_forgets(&serve(&over(&redis)));
 }
 
 #[test]
-fn the_service_refuses_what_makes_no_sense() {
-    let served = Served::start(&config(""));
+fn the_service_refuses_invalid_requests() {
+    let server = serve(&config(""));
     for (path, body, says) in [
         ("/v1/reset", json!({}), "this names no caller"),
         (
@@ -412,30 +396,32 @@ fn the_service_refuses_what_makes_no_sense() {
             "path: this is refused",
         ),
     ] {
-        let reply = ask(&served, path, &body);
+        let response = post(&server, path, &body);
         // What is well-formed and not there is 404.
         let is_absent = says.starts_with("attributes:") || says.starts_with("path:");
         let status = if is_absent { 404 } else { 400 };
-        assert_eq!(reply.status, status, "{body}");
-        assert_eq!(reply.header("content-type"), "application/problem+json");
-        let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+        assert_eq!(response.status, status, "{body}");
+        assert_eq!(response.header("content-type"), Some("application/problem+json"));
+        let detail = response.json()["detail"].as_str().unwrap().to_owned();
         assert!(detail.starts_with(says), "{body}: {detail}");
     }
     let large = json!({ "client": "x".repeat(300_000) });
-    assert_eq!(ask(&served, "/v1/reset", &large).status, 413);
+    assert_eq!(post(&server, "/v1/reset", &large).status, 413);
 }
 
-/// Whoever could reach the port could free itself.
+/// Otherwise every client that reaches the port could reset its own limits.
 #[test]
 fn without_a_token_nobody_resets_anything() {
-    let served = Served::start(&format!("service: {{}}\n{RULES}"));
+    let server = serve(&format!(
+        "service: {{ listen: 127.0.0.1:0 }}\nlog: {{ format: json }}\n{RULES}"
+    ));
     let body = json!({ "client": "a" }).to_string();
-    assert_eq!(served.post("/v1/inspect", "", &body).status, 200);
-    for headers in ["", "Authorization: Bearer \r\n"] {
-        let reply = served.post("/v1/reset", headers, &body);
-        assert_eq!(reply.status, 403);
+    assert_eq!(server.post("/v1/inspect", &[], &body).status, 200);
+    for headers in [&[][..], &["authorization: Bearer "]] {
+        let response = server.post("/v1/reset", headers, &body);
+        assert_eq!(response.status, 403);
         assert!(
-            reply.json()["detail"]
+            response.json()["detail"]
                 .as_str()
                 .unwrap()
                 .contains("service.token")
@@ -444,15 +430,15 @@ fn without_a_token_nobody_resets_anything() {
 }
 
 #[test]
-fn a_service_without_its_redis_says_so() {
+fn the_service_reports_an_unreachable_redis() {
     let redis = RedisServer::start();
-    let served = Served::start(&over(&redis));
+    let server = serve(&over(&redis));
     drop(redis);
     for path in ["/v1/inspect", "/v1/reset"] {
-        let reply = ask(&served, path, &json!({ "client": "a" }));
-        assert_eq!(reply.status, 503, "{}", reply.body);
-        assert_eq!(reply.header("content-type"), "application/problem+json");
-        assert!(reply.json()["detail"].as_str().unwrap().contains("redis"));
+        let response = post(&server, path, &json!({ "client": "a" }));
+        assert_eq!(response.status, 503, "{response:?}");
+        assert_eq!(response.header("content-type"), Some("application/problem+json"));
+        assert!(response.json()["detail"].as_str().unwrap().contains("redis"));
     }
 }
 
@@ -462,31 +448,29 @@ clients: [{ id: merchant_123 }]
 rules: [{ id: client, per: [client], limit: \"1/h burst 4\" }]
 ";
 
-/// Whoever calls a client by its id alone means the bucket in which the gateway counts it.
+/// A client's bare id refers to the bucket in which the gateway counts it.
 #[test]
 fn a_client_has_one_name_at_every_listener() {
     let redis = RedisServer::start();
-    let upstream = crate::served::Upstream::start();
+    let upstream = Upstream::start();
     let config = format!(
         "gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ to: \"http://{}\" }}] }}\nservice: {{ listen: 127.0.0.1:0, token: {TOKEN} }}\n\
          log: {{ format: json }}\nstore: {{ redis: {:?}, deadline: 5s, remembered_denials: 0 }}\n{NAMED}",
         upstream.address,
         redis.url()
     );
-    let serving = crate::serving::Serving::by(&config);
-    let service = serving.address("service");
-    let program = &serving.program;
-    let token = format!("Authorization: Bearer {TOKEN}\r\n");
-    let post = |path: &str, body: &Value| {
-        let reply = crate::served::ask(service, "POST", path, &token, &body.to_string());
-        assert_eq!(reply.status, 200, "{path} {body}: {}", reply.body);
-        reply.json()
-    };
-    let through_gateway = || serving.get("gateway", "/", &["X-User-Id: 42"]).status;
+    let server = serve(&config);
+    let program = &server.program;
+    let post = |path: &str, body: &Value| answer(&server, path, body);
+    let through_gateway = || server.get("gateway", "/", &["X-User-Id: 42"]).status;
     assert_eq!([through_gateway(), through_gateway()], [200, 200]);
-    let forwarded = "X-Forwarded-Method: GET\r\nX-Forwarded-Uri: /\r\nX-User-Id: 42\r\n";
-    let reply = crate::served::ask(service, "GET", "/v1/forward-auth", forwarded, "");
-    assert_eq!(reply.status, 200);
+    let forwarded = [
+        "x-forwarded-method: GET",
+        "x-forwarded-uri: /",
+        "x-user-id: 42",
+    ];
+    let response = server.get("service", "/v1/forward-auth", &forwarded);
+    assert_eq!(response.status, 200);
     let check = json!({ "client": "42" });
     let checked = post("/v1/check", &check);
     assert_eq!(
@@ -516,10 +500,10 @@ fn a_client_has_one_name_at_every_listener() {
     assert_eq!(explained["decision"]["allowed"], false);
 
     // A client of the configuration keeps its id.
-    let merchant = text(program, &["reset", "--client", "merchant_123"]);
+    let merchant = program.stdout(&["reset", "--client", "merchant_123"]);
     assert_eq!(merchant, "nothing was used by merchant_123\n");
-    // Nobody has this one: what was meant is said.
-    let nobody = text(program, &["reset", "--client", "43"]);
+    // No client has this id: a hint names the form that clients have.
+    let nobody = program.stdout(&["reset", "--client", "43"]);
     assert!(
         nobody.starts_with("nothing was used by x-user-id:43\nhint: "),
         "{nobody}"

@@ -14,15 +14,15 @@ use crate::small_disk::SmallDisk;
 on_both!(
     violations_of_one_bucket_in_one_second_are_one_row,
     a_million_from_many_threads_are_all_accounted_for,
-    what_many_threads_note_of_one_bucket_is_one_row,
-    a_shared_bucket_says_that_others_were_denied_too,
+    violations_of_one_bucket_from_many_threads_are_one_row,
+    a_shared_bucket_shows_that_others_were_denied_too,
     odd_text_is_stored_escaped_and_bounded,
-    questions_find_what_they_ask_for,
-    what_is_older_than_the_retention_goes_and_nothing_else,
+    queries_find_matching_violations,
+    only_violations_older_than_the_retention_are_removed,
     a_batch_that_is_sent_twice_counts_once,
     more_buckets_than_there_is_room_for_are_counted_as_lost,
-    what_is_noted_after_the_end_is_lost_and_counted,
-    a_row_that_the_database_does_not_take_takes_no_others_along,
+    violations_after_the_end_are_counted_as_lost,
+    a_refused_row_takes_no_others_along,
 );
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -132,7 +132,7 @@ async fn violations_of_one_bucket_in_one_second_are_one_row(place: Place) {
     assert_eq!(rows.len(), 3);
 }
 
-async fn a_shared_bucket_says_that_others_were_denied_too(place: Place) {
+async fn a_shared_bucket_shows_that_others_were_denied_too(place: Place) {
     let database = place.open().await;
     let trail = Trail::start(database.clone(), at_the_end());
     let odd = "ann\nx\u{202e} ".repeat(40);
@@ -217,7 +217,7 @@ async fn a_million_from_many_threads_are_all_accounted_for(place: Place) {
     assert_adds_up(stats, &database).await;
 }
 
-async fn what_many_threads_note_of_one_bucket_is_one_row(place: Place) {
+async fn violations_of_one_bucket_from_many_threads_are_one_row(place: Place) {
     let database = place.open().await;
     // Collected at the end and no sooner.
     let patient = TrailConfig {
@@ -297,7 +297,7 @@ async fn odd_text_is_stored_escaped_and_bounded(place: Place) {
     );
 }
 
-async fn questions_find_what_they_ask_for(place: Place) {
+async fn queries_find_matching_violations(place: Place) {
     let database = place.open().await;
     let trail = Trail::start(database.clone(), config());
     for second in 0..10 {
@@ -356,7 +356,7 @@ async fn questions_find_what_they_ask_for(place: Place) {
     );
 }
 
-async fn what_is_older_than_the_retention_goes_and_nothing_else(place: Place) {
+async fn only_violations_older_than_the_retention_are_removed(place: Place) {
     let database = place.open().await;
     let now = SystemTime::now();
     let row = |number: i64, age: Duration| {
@@ -432,7 +432,7 @@ async fn more_buckets_than_there_is_room_for_are_counted_as_lost(place: Place) {
 }
 
 /// As where the database has an encoding of its own, or somebody added a condition to the table.
-async fn a_row_that_the_database_does_not_take_takes_no_others_along(place: Place) {
+async fn a_refused_row_takes_no_others_along(place: Place) {
     let database = place.open().await;
     place
         .tell(match place.server {
@@ -456,7 +456,7 @@ async fn a_row_that_the_database_does_not_take_takes_no_others_along(place: Plac
     assert_adds_up(stats, &database).await;
 }
 
-async fn what_is_noted_after_the_end_is_lost_and_counted(place: Place) {
+async fn violations_after_the_end_are_counted_as_lost(place: Place) {
     let database = place.open().await;
     let trail = Trail::start(database.clone(), config());
     let per = [("client", "late")];
@@ -469,7 +469,7 @@ async fn what_is_noted_after_the_end_is_lost_and_counted(place: Place) {
 }
 
 #[test]
-fn a_server_that_crashes_under_load_loses_nothing_that_is_not_counted() {
+fn a_crash_under_load_loses_nothing_uncounted() {
     block_on(async {
         let mut place = Place::postgres();
         let database = place.open().await;
@@ -521,7 +521,7 @@ fn a_server_that_crashes_under_load_loses_nothing_that_is_not_counted() {
 }
 
 #[test]
-fn a_server_that_stays_away_costs_a_bounded_backlog_and_the_end_comes_in_time() {
+fn a_lasting_outage_costs_a_bounded_backlog() {
     block_on(async {
         let mut place = Place::postgres();
         let database = place.open().await;
@@ -558,7 +558,7 @@ fn a_server_that_stays_away_costs_a_bounded_backlog_and_the_end_comes_in_time() 
 }
 
 #[test]
-fn a_full_disk_costs_violations_that_are_counted_and_no_denial_waits() {
+fn a_full_disk_costs_counted_violations_and_no_delay() {
     block_on(async {
         let disk = SmallDisk::of(4 << 20);
         let url = format!("sqlite:{}", disk.path().join("tollgate.db").display());

@@ -139,7 +139,7 @@ fn a_password_is_not_sent_to_a_server_without_tls() {
 }
 
 #[test]
-fn a_password_is_not_sent_to_a_server_that_nobody_vouches_for() {
+fn a_password_is_not_sent_to_a_server_with_an_unknown_issuer() {
     let impostor = Impostor::start(Some(&certified("0.0.0.0")));
     let error = refusal(&impostor.url("0.0.0.0", ""));
     assert!(
@@ -153,7 +153,7 @@ fn a_password_is_not_sent_to_a_server_that_nobody_vouches_for() {
 }
 
 #[test]
-fn a_password_is_not_sent_to_a_server_with_a_certificate_for_another_name() {
+fn a_password_is_not_sent_to_a_server_of_another_name() {
     let certified = certified("db.internal");
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
@@ -172,7 +172,7 @@ fn a_password_is_not_sent_to_a_server_with_a_certificate_for_another_name() {
 }
 
 #[test]
-fn a_weak_mode_of_the_environment_is_warned_of() {
+fn a_weak_pgsslmode_is_warned_of() {
     let program = Program::new();
     let config = "
 service: { listen: \"127.0.0.1:0\" }
@@ -205,7 +205,7 @@ database: { url: \"postgres://u@192.0.2.1/x\" }
 }
 
 #[test]
-fn a_postgresql_without_tls_is_used_from_this_machine_or_if_the_url_allows_it() {
+fn postgresql_without_tls_is_used_locally_or_if_the_url_allows() {
     let port = free_port();
     let _server = PostgresServer::listening(port);
     opens(&format!("postgres://postgres@127.0.0.1:{port}/postgres"));
@@ -218,7 +218,7 @@ fn a_postgresql_without_tls_is_used_from_this_machine_or_if_the_url_allows_it() 
 }
 
 #[test]
-fn a_postgresql_with_a_certificate_of_its_own_is_used_if_that_is_named() {
+fn a_self_signed_postgresql_is_used_if_its_certificate_is_named() {
     let certified = certified("0.0.0.0");
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");

@@ -8,8 +8,8 @@ use tollgate_server::database::{Database, Watch, WatchConfig};
 use crate::database::{Place, block_on, on_both};
 
 on_both!(
-    a_change_is_heard_of_within_a_second,
-    what_changed_before_the_watch_began_is_heard_of,
+    a_change_is_noticed_within_a_second,
+    a_change_before_the_watch_is_noticed,
     no_change_is_no_signal,
 );
 
@@ -36,7 +36,7 @@ async fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// With the usual settings: PostgreSQL would be looked at after 30 s only.
-async fn a_change_is_heard_of_within_a_second(place: Place) {
+async fn a_change_is_noticed_within_a_second(place: Place) {
     let (database, other) = (place.open().await, place.open().await);
     let known = database.load(SCOPE).await.unwrap().generation_number;
     let mut watch = database.watch(known, WatchConfig::default());
@@ -56,7 +56,7 @@ async fn a_change_is_heard_of_within_a_second(place: Place) {
     assert_eq!(watch.stats().failures, 0);
 }
 
-async fn what_changed_before_the_watch_began_is_heard_of(place: Place) {
+async fn a_change_before_the_watch_is_noticed(place: Place) {
     let database = place.open().await;
     let known = database.load(SCOPE).await.unwrap().generation_number;
     let number = change(&database, 1).await;
@@ -105,7 +105,7 @@ fn a_listener_that_was_cut_off_misses_nothing() {
 }
 
 #[test]
-fn a_database_that_was_gone_is_watched_again() {
+fn a_database_is_watched_again_after_an_outage() {
     block_on(async {
         let mut place = Place::postgres();
         let database = place.open().await;

@@ -96,7 +96,7 @@ fn every_test_that_a_page_names_exists() {
 }
 
 #[test]
-fn a_test_that_is_not_there_is_missed() {
+fn a_missing_test_is_found() {
     let modules = HashMap::from([("contract".to_owned(), "fn it_holds() {}".to_owned())]);
     assert!(is_there(&modules, "contract::…::it_holds") && is_there(&modules, "contract::…"));
     assert!(!is_there(&modules, "contract::it_hold") && !is_there(&modules, "faults::…"));

@@ -294,7 +294,7 @@ fn free_port() -> (u16, File) {
 }
 
 #[test]
-fn a_reader_of_outputs_finds_what_differs() {
+fn differing_output_is_found() {
     assert!(fits(&["a…c", "…", "e"], &["abc", "x", "y", "e"]));
     assert!(fits(&["a…"], &["a, and more"]));
     assert!(!fits(&["a"], &["ab"]) && !fits(&["a…c"], &["ab"]) && !fits(&["a", "b"], &["a"]));

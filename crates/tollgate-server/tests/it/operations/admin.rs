@@ -67,7 +67,7 @@ fn health_is_open_and_everything_else_needs_the_token() {
 
 /// A page can have the name that it was loaded from lead to this machine, and would read what is said here.
 #[test]
-fn without_a_token_a_page_in_a_browser_is_told_nothing() {
+fn without_a_token_web_pages_cannot_read_the_admin_interface() {
     let serving = Serving::by(&CONFIG.replace(", token: canary-token-7c1e4b90aa55", ""));
     for path in ["/metrics", "/v1/top", "/v1/status"] {
         let rebound = serving.get("admin", path, &["host: rebound.example"]);
@@ -82,7 +82,7 @@ fn without_a_token_a_page_in_a_browser_is_told_nothing() {
 }
 
 #[test]
-fn what_is_not_there_and_what_cannot_be_done_is_said_as_a_problem() {
+fn unknown_paths_and_methods_are_problem_documents() {
     let serving = Serving::by(CONFIG);
     let missing = serving.get("admin", "/nothing", &[]);
     assert_eq!(
@@ -138,7 +138,7 @@ fn requests_without_a_token_lock_nobody_out() {
 }
 
 #[test]
-fn readiness_says_how_each_part_is() {
+fn readiness_reports_each_part() {
     let serving = Serving::by(CONFIG);
     let ready = serving.get("admin", "/readyz", &[]).json();
     assert_eq!(ready["ready"], true);
@@ -153,7 +153,7 @@ fn status_and_stage(answer: &Answer) -> (u16, String) {
 
 /// From the first moment to the last. A database that hangs holds up the start for a while, so that there is time to look.
 #[test]
-fn it_lives_while_redis_and_the_database_hang_and_says_how_ready_it_is() {
+fn it_stays_alive_while_redis_and_the_database_hang() {
     let redis = RedisServer::start();
     redis.pause();
     // The system takes connections for it, and nobody ever answers.
@@ -216,7 +216,7 @@ rules: [{{ id: client, per: [client], limit: \"1/h burst 10\" }}]
 }
 
 #[test]
-fn who_has_its_rules_from_a_database_that_hangs_is_ready_and_says_so() {
+fn it_stays_ready_while_the_database_of_its_rules_hangs() {
     let place = Place::postgres();
     block_on(place.open());
     let serving = Serving::by(&format!(

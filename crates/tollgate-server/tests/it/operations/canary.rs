@@ -58,7 +58,7 @@ rules:
 }
 
 #[test]
-fn no_secret_is_in_redis_the_trail_the_log_or_anything_that_is_shown() {
+fn no_secret_reaches_redis_the_audit_trail_the_log_or_output() {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)

@@ -109,7 +109,7 @@ fn named(text: &str) -> HashSet<String> {
 }
 
 #[test]
-fn the_limiters_own_redis_lets_the_program_do_its_work_and_nobody_else() {
+fn the_deployed_redis_allows_only_what_the_program_needs() {
     let redis = OwnRedis::start();
     let serving = serving_everything(&redis);
     let statuses: Vec<u16> = (0..3)

@@ -45,7 +45,7 @@ fn figure(serving: &Serving, name: &str) -> u64 {
 }
 
 #[test]
-fn an_address_cannot_take_all_connections_of_the_service_or_the_admin_interface() {
+fn one_address_cannot_take_all_connections() {
     let serving = Serving::by(&config(""));
     for listener in ["service", "admin"] {
         let address = serving.address(listener);

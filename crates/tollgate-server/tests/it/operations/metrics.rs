@@ -103,111 +103,6 @@ async fn trail(config: &Config) -> Option<Trail> {
     Some(Trail::start(database, audit))
 }
 
-/// Asks for the form that [`check_open_metrics`] reads.
-pub(crate) const OPEN_METRICS: &str = "accept: application/openmetrics-text; version=1.0.0";
-
-/// Values by name and labels, as they are written.
-type Samples = HashMap<String, f64>;
-
-/// Checks a page line by line against the rules of OpenMetrics, and says what is on it.
-pub(crate) fn check_open_metrics(text: &str) -> Samples {
-    let body = text
-        .strip_suffix("# EOF\n")
-        .expect("the page must end with # EOF");
-    let documented = include_str!("../../../../docs/operating.md");
-    let (mut families, mut samples) = (HashSet::new(), Samples::new());
-    let (mut family, mut kind) = (String::new(), String::new());
-    for line in body.lines() {
-        if let Some(said) = line.strip_prefix("# ") {
-            let [word, name, rest] = said.splitn(3, ' ').collect::<Vec<_>>()[..] else {
-                panic!("{line}")
-            };
-            assert!(name.starts_with("tollgate_") && is_name(name), "{line}");
-            match word {
-                "HELP" => {
-                    assert!(families.insert(name.to_owned()), "said twice: {line}");
-                    assert!(!rest.is_empty(), "{line}");
-                    assert!(
-                        documented.contains(name),
-                        "not in docs/operating.md: {line}"
-                    );
-                    family = name.to_owned();
-                }
-                "TYPE" => {
-                    assert_eq!(name, family, "{line}");
-                    assert!(
-                        ["counter", "gauge", "histogram", "info"].contains(&rest),
-                        "{line}"
-                    );
-                    kind = rest.to_owned();
-                }
-                "UNIT" => assert!(
-                    name == family && name.ends_with(&format!("_{rest}")),
-                    "{line}"
-                ),
-                _ => panic!("{line}"),
-            }
-            continue;
-        }
-        let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
-        let name = series.split('{').next().unwrap();
-        let suffix = name
-            .strip_prefix(&family)
-            .unwrap_or_else(|| panic!("{line} is not of {family}"));
-        let suffixes: &[&str] = match kind.as_str() {
-            "counter" => &["_total"],
-            "histogram" => &["_bucket", "_sum", "_count"],
-            "info" => &["_info"],
-            _ => &[""],
-        };
-        assert!(suffixes.contains(&suffix), "{line}");
-        check_labels(series.strip_prefix(name).unwrap());
-        let value: f64 = value
-            .parse()
-            .unwrap_or_else(|error| panic!("{error}: {line}"));
-        assert!(value >= 0.0, "{line}");
-        assert!(
-            samples.insert(series.to_owned(), value).is_none(),
-            "twice: {line}"
-        );
-    }
-    samples
-}
-
-fn is_name(name: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    name.chars().all(allowed)
-}
-
-/// `{name="value",…}` with the three escapes that there are.
-fn check_labels(labels: &str) {
-    if labels.is_empty() {
-        return;
-    }
-    let inner = labels
-        .strip_prefix('{')
-        .and_then(|inner| inner.strip_suffix('}'));
-    let mut rest = inner.unwrap_or_else(|| panic!("{labels}"));
-    while !rest.is_empty() {
-        let (name, value) = rest.split_once("=\"").unwrap_or_else(|| panic!("{labels}"));
-        assert!(is_name(name) && !name.is_empty(), "{labels}");
-        let mut chars = value.char_indices();
-        let end = loop {
-            match chars.next() {
-                Some((_, '\\')) => assert!(
-                    matches!(chars.next(), Some((_, '\\' | '"' | 'n'))),
-                    "{labels}"
-                ),
-                Some((at, '"')) => break at,
-                Some((_, c)) => assert!(!c.is_control(), "{labels}"),
-                None => panic!("{labels}"),
-            }
-        };
-        rest = &value[end + 1..];
-        rest = rest.strip_prefix(',').unwrap_or(rest);
-    }
-}
-
 fn decisions(samples: &Samples, rule: &str, outcome: &str) -> f64 {
     let series = format!("tollgate_decisions_total{{rule=\"{rule}\",outcome=\"{outcome}\"}}");
     samples.get(&series).copied().unwrap_or(-1.0)
@@ -226,7 +121,7 @@ rules:
 ";
 
 #[test]
-fn what_is_counted_is_what_was_decided() {
+fn decision_counters_match_the_decisions() {
     let opened = Opened::by(CONFIG);
     assert_eq!(opened.decide(30, "/a", "alice"), 20);
     assert_eq!(opened.decide(3, "/dear", "bob"), 0);
@@ -300,7 +195,7 @@ fn names_of_clients_are_escaped_and_their_series_bounded() {
 }
 
 #[test]
-fn a_store_that_goes_and_comes_back_shows_in_metrics_and_readiness() {
+fn a_store_outage_shows_in_metrics_and_readiness() {
     let mut redis = RedisServer::start();
     let opened = Opened::by(&format!(
         "store: {{ redis: {:?}, deadline: 1s, breaker: {{ failures: 2, within: 10s, open_for: 100ms }} }}
@@ -352,7 +247,7 @@ rules: [{{ id: everyone, per: [], limit: \"1/h burst 100000\" }}]
 }
 
 #[test]
-fn a_denial_that_is_remembered_is_counted_apart_from_what_redis_decided() {
+fn remembered_denials_are_counted_apart() {
     let redis = RedisServer::start();
     let opened = Opened::by(&format!(
         "store: {{ redis: {:?}, deadline: 20s }}
@@ -372,7 +267,7 @@ rules: [{{ id: everyone, per: [], limit: \"1/h burst 1\" }}]
 }
 
 #[test]
-fn what_the_audit_trail_loses_is_counted() {
+fn lost_audit_records_are_counted() {
     const DENIED: f64 = 400.0;
     let mut place = Place::postgres();
     let opened = Opened::by(&format!(

@@ -34,7 +34,7 @@ fn refused(config: Option<&str>, args: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_said_with_what_to_do() {
+fn a_missing_file_is_reported_with_what_to_do() {
     let (code, said) = refused(None, &["-c", "nowhere.yaml"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(
@@ -54,7 +54,7 @@ fn a_wrong_file_is_refused_with_its_lines() {
 }
 
 #[test]
-fn an_address_in_use_fails_the_start_with_the_way_out() {
+fn an_address_in_use_fails_the_start_with_help() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let (code, said) = refused(
@@ -73,7 +73,7 @@ fn an_address_in_use_fails_the_start_with_the_way_out() {
 }
 
 #[test]
-fn the_log_says_where_it_listens_by_which_rules_and_over_which_store() {
+fn the_log_names_listeners_rules_and_store() {
     let serving = Serving::by(CONFIG);
     let log = serving.log();
     for line in log.lines() {
@@ -92,7 +92,7 @@ fn the_log_says_where_it_listens_by_which_rules_and_over_which_store() {
 }
 
 #[test]
-fn sighup_has_the_file_looked_at_again_and_a_wrong_one_changes_nothing() {
+fn sighup_reloads_and_a_wrong_file_changes_nothing() {
     let serving = Serving::by(CONFIG);
     let generation =
         || serving.get("admin", "/v1/status", &[]).json()["rules"]["generation"].as_u64();
@@ -130,7 +130,7 @@ pub(crate) fn decided(serving: &Serving) -> u64 {
 }
 
 #[test]
-fn sigterm_lets_what_is_under_way_end_and_says_meanwhile_that_it_is_not_ready() {
+fn sigterm_drains_and_reports_not_ready() {
     let mut serving = Serving::demo();
     let (gateway, admin) = (serving.address("gateway"), serving.address("admin"));
     assert_eq!(serving.get("admin", "/readyz", &[]).status, 200);
@@ -172,7 +172,7 @@ fn a_store_that_would_reset_limits_is_warned_of_at_the_start() {
 
 /// As pools of connections do: they read when they send the next request, and notice the end of the connection then.
 #[test]
-fn clients_that_keep_idle_connections_do_not_hold_up_the_end() {
+fn idle_connections_do_not_delay_the_shutdown() {
     let mut serving = Serving::by(&format!(
         "{CONFIG}gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ path: /, to: [\"http://127.0.0.1:9\"] }}] }}\n\
          service: {{ listen: 127.0.0.1:0 }}\n"
@@ -208,7 +208,7 @@ fn clients_that_keep_idle_connections_do_not_hold_up_the_end() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_stops_it_at_once() {
     // A server that takes requests and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let upstream = silent.local_addr().unwrap();
@@ -231,7 +231,7 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn shutdown_delay_keeps_the_doors_open_while_it_says_that_it_is_not_ready() {
+fn during_the_shutdown_delay_it_listens_and_is_not_ready() {
     let mut serving = Serving::by(&format!("{CONFIG}shutdown_delay: 3s\n"));
     serving.signal("TERM");
     serving.wait_for("stopping, as told");
@@ -322,7 +322,7 @@ fn a_restart_that_fails_changes_nothing() {
 }
 
 #[test]
-fn sockets_of_systemd_are_taken_and_it_is_told_what_goes_on() {
+fn systemd_sockets_are_used_and_systemd_is_notified() {
     let folder = tempfile::tempdir().unwrap();
     let told = UnixDatagram::bind(folder.path().join("notify")).unwrap();
     told.set_read_timeout(Some(PATIENCE)).unwrap();

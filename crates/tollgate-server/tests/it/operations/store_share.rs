@@ -59,7 +59,7 @@ fn a_low_share_of_redis_shows_in_readiness_metrics_and_log() {
 }
 
 #[test]
-fn a_process_counts_the_instances_and_says_while_it_only_assumes_them() {
+fn instances_are_counted_or_assumed_while_redis_hangs() {
     let redis = RedisServer::start();
     let first = serving(&redis, "deadline: 10s");
     let _second = serving(&redis, "deadline: 10s");

@@ -233,17 +233,17 @@ fn is_told(collector: &Collector, protocol: &str) {
 }
 
 #[test]
-fn requests_are_told_over_grpc() {
+fn requests_are_exported_over_grpc() {
     is_told(&Collector::grpc(), "grpc");
 }
 
 #[test]
-fn requests_are_told_over_http() {
+fn requests_are_exported_over_http() {
     is_told(&Collector::http(), "http");
 }
 
 #[test]
-fn checks_of_the_service_are_told_and_the_end_sends_the_last() {
+fn checks_are_exported_and_the_shutdown_sends_the_last() {
     let collector = Collector::http();
     let (address, _) = upstream();
     let traces = format!(
@@ -296,7 +296,7 @@ fn checks_of_the_service_are_told_and_the_end_sends_the_last() {
 }
 
 #[test]
-fn requests_that_are_not_drawn_pass_as_they_came() {
+fn unsampled_requests_pass_unchanged() {
     let collector = Collector::http();
     let (address, heads) = upstream();
     let traces = format!(
@@ -313,7 +313,7 @@ fn requests_that_are_not_drawn_pass_as_they_came() {
 }
 
 #[test]
-fn a_collector_that_is_away_costs_spans_and_no_request() {
+fn an_unreachable_collector_costs_spans_and_no_request() {
     for protocol in ["grpc", "http"] {
         let (address, _) = upstream();
         let port = free_port();

@@ -1,7 +1,9 @@
-//! Answers as they are configured: which fields, and the body of a denial, at every door and while it runs.
+//! The section `answers`: headers of limits and the body of denials, on every listener and while the program runs.
 
-use crate::served::Upstream;
-use crate::serving::{Answer, Serving, ask, until};
+use crate::kit;
+use tollgate_testing::client::request;
+use tollgate_testing::wait::until_value;
+use tollgate_testing::{Response, Upstream};
 
 const SLOW: &str = r#"
     content_type: application/json
@@ -14,7 +16,7 @@ fn config(upstream: &Upstream, headers: &str, denied: &str) -> String {
         fields => format!("  denied:{fields}"),
     };
     format!(
-        "gateway: {{ listen: 127.0.0.1:0, workers: 1, upstreams: [{{ to: \"http://{}\" }}] }}
+        "gateway: {{ listen: 127.0.0.1:0, workers: 1, upstreams: [{{ to: \"{}\" }}] }}
 service: {{ listen: 127.0.0.1:0 }}
 log: {{ format: json }}
 answers:
@@ -23,60 +25,60 @@ answers:
 rules:
   - {{ id: everyone, per: [], limit: \"1/h burst 2\" }}
 ",
-        upstream.address
+        upstream.url()
     )
 }
 
-fn has(answer: &Answer, field: &str) -> bool {
-    answer.head.contains(&format!("\r\n{field}:"))
+fn has(response: &Response, header: &str) -> bool {
+    response.header(header).is_some()
 }
 
-fn value<'a>(answer: &'a Answer, field: &str) -> &'a str {
-    let mut lines = answer.head.lines();
-    let line = lines.find_map(|line| line.strip_prefix(&format!("{field}: ")));
-    line.unwrap_or_else(|| panic!("no {field} in {answer:?}"))
+fn value<'a>(response: &'a Response, header: &str) -> &'a str {
+    let value = response.header(header);
+    value.unwrap_or_else(|| panic!("no {header} in {response:?}"))
 }
 
 #[test]
-fn fields_and_denials_are_as_configured_at_every_door() {
+fn headers_and_denials_are_as_configured_on_every_listener() {
     let upstream = Upstream::start();
-    let serving = Serving::by(&config(&upstream, "[x-ratelimit]", SLOW));
-    let gateway = serving.address("gateway");
-    let passed = serving.get("gateway", "/", &[]);
-    assert_eq!((passed.status, passed.body.as_str()), (200, "reached"));
+    let running = kit::serve(&config(&upstream, "[x-ratelimit]", SLOW));
+    let gateway = running.address("gateway");
+    let passed = running.get("gateway", "/", &[]);
+    assert_eq!((passed.status, &*passed.text()), (200, "hello"));
     assert_eq!(value(&passed, "x-ratelimit-remaining"), "1");
     assert!(!has(&passed, "ratelimit") && !has(&passed, "ratelimit-policy"));
-    serving.get("gateway", "/", &[]);
+    assert_eq!(running.get("gateway", "/", &[]).status, 200);
 
-    let denied = serving.get("gateway", "/", &[]);
+    let denied = running.get("gateway", "/", &[]);
     assert_eq!(denied.status, 429);
     assert_eq!(value(&denied, "content-type"), "application/json");
     assert!(has(&denied, "x-ratelimit-limit") && !has(&denied, "retry-after"));
     assert!(!has(&denied, "ratelimit"));
-    let said = denied.json();
-    assert_eq!(said["error"], "slow down");
-    assert_eq!(said["rule"], "everyone");
-    assert_eq!(said["note"], "everyone of 2");
-    assert!(said["ms"].as_u64().unwrap() > 3_000_000, "{said}");
-    assert_eq!(said["id"], value(&denied, "x-request-id"));
+    let body = denied.json();
+    assert_eq!(body["error"], "slow down");
+    assert_eq!(body["rule"], "everyone");
+    assert_eq!(body["note"], "everyone of 2");
+    assert!(body["ms"].as_u64().unwrap() > 3_000_000, "{body}");
+    assert_eq!(body["id"], value(&denied, "x-request-id"));
 
-    let head = ask(gateway, "HEAD", "/", &[]).unwrap();
-    assert_eq!((head.status, head.body.as_str()), (429, ""));
-    let grpc = ask(gateway, "POST", "/", &["content-type: application/grpc"]).unwrap();
-    assert_eq!((grpc.status, grpc.body.as_str()), (200, ""));
+    let head = request(gateway, "HEAD", "/", &[], "").unwrap();
+    assert_eq!((head.status, &*head.text()), (429, ""));
+    let grpc = ["content-type: application/grpc"];
+    let grpc = request(gateway, "POST", "/", &grpc, "").unwrap();
+    assert_eq!((grpc.status, &*grpc.text()), (200, ""));
     assert_eq!(value(&grpc, "grpc-status"), "8");
 
-    let asked = ["x-forwarded-method: GET", "x-forwarded-uri: /"];
-    let auth = serving.get("service", "/v1/forward-auth", &asked);
+    let target = ["x-forwarded-method: GET", "x-forwarded-uri: /"];
+    let auth = running.get("service", "/v1/forward-auth", &target);
     assert_eq!(
         (auth.status, &auth.json()["error"]),
         (429, &"slow down".into())
     );
-    // Whoever asks has given the request no name.
+    // The other gateway has given the request no id.
     assert_eq!(auth.json()["id"], "");
     assert!(has(&auth, "x-ratelimit-limit") && !has(&auth, "retry-after"));
-    let asked = ["x-original-method: GET", "x-original-uri: /"];
-    let auth = serving.get("service", "/v1/auth-request", &asked);
+    let target = ["x-original-method: GET", "x-original-uri: /"];
+    let auth = running.get("service", "/v1/auth-request", &target);
     assert_eq!(
         (auth.status, value(&auth, "x-tollgate-status")),
         (403, "429")
@@ -85,32 +87,34 @@ fn fields_and_denials_are_as_configured_at_every_door() {
 }
 
 #[test]
-fn answers_change_while_it_runs() {
+fn answers_change_while_the_program_runs() {
     let upstream = Upstream::start();
-    let serving = Serving::by(&config(&upstream, "[]", ""));
-    let denied = || serving.get("gateway", "/", &[]);
-    until("a denial", denied, |answer| answer.status == 429);
+    let running = kit::serve(&config(&upstream, "[]", ""));
+    let denied = || running.get("gateway", "/", &[]);
+    until_value("a denial", denied, |response| response.status == 429);
     assert!(!has(&denied(), "retry-after") && !has(&denied(), "x-ratelimit-limit"));
     assert_eq!(value(&denied(), "content-type"), "application/problem+json");
 
-    let folder = serving.program.folder().to_owned();
+    let folder = running.program.folder().to_owned();
     std::fs::write(folder.join("slow.txt"), "wait {retry_after} s").unwrap();
     let file = folder.join("slow.txt");
     let denied_by = format!(" {{ body_file: \"{}\" }}", file.display());
     let next = config(&upstream, "[retry-after, ratelimit]", &denied_by);
-    serving.program.write("tollgate.yaml", &next);
-    let now = until("the file's words", denied, |answer| {
-        answer.body.starts_with("wait 3")
+    running.program.write("tollgate.yaml", &next);
+    let now = until_value("the text of the file", denied, |response| {
+        response.text().starts_with("wait 3")
     });
-    assert_eq!(now.body, format!("wait {} s", value(&now, "retry-after")));
+    assert_eq!(now.text(), format!("wait {} s", value(&now, "retry-after")));
     assert_eq!(value(&now, "content-type"), "text/plain; charset=utf-8");
     assert!(has(&now, "ratelimit") && !has(&now, "x-ratelimit-limit"));
 
-    // A body that is wrong is refused, and the last one stays; one that is right counts.
+    // A wrong body is refused and the last one stays; a right one takes effect.
     std::fs::write(&file, "{retry_aftr}").unwrap();
-    serving.wait_for("did you mean {retry_after}?");
-    assert!(denied().body.starts_with("wait 3"));
+    running.wait_for_log("did you mean {retry_after}?");
+    assert!(denied().text().starts_with("wait 3"));
     std::fs::write(&file, "not now").unwrap();
-    until("the new words", denied, |answer| answer.body == "not now");
-    assert!(!serving.log().contains("counts at the next start only"));
+    until_value("the new text", denied, |response| {
+        response.text() == "not now"
+    });
+    assert!(!running.log().contains("counts at the next start only"));
 }

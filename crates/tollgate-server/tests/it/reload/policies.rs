@@ -11,14 +11,14 @@ use serde_json::json;
 use tempfile::TempDir;
 use tollgate::{Limiter, LocalLimiter};
 use tollgate_server::database::{Database, Import};
-use tollgate_server::door::Door;
+use tollgate_server::decider::Decider;
 use tollgate_server::live::{Live, LiveConfig, LiveStats, StartError};
 use tollgate_tower::policy::Head;
 
-use crate::database::{Place, block_on, on_both};
-use crate::postgres_server::PostgresServer;
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::kit::database::{TestDatabase, block_on, on_both};
+use tollgate_testing::TIMEOUT;
+use tollgate_testing::servers::PostgresServer;
+use tollgate_testing::wait::until;
 
 /// A configuration in a folder of its own.
 struct Folder(TempDir);
@@ -34,14 +34,14 @@ impl Folder {
         self.0.path().join("tollgate.yaml")
     }
 
-    /// As editors do: another file in its place.
+    /// Replaces the file, as editors do.
     fn put(&self, text: &str) {
         let beside = self.0.path().join("tollgate.yaml.new");
         fs::write(&beside, text).unwrap();
         fs::rename(beside, self.file()).unwrap();
     }
 
-    /// Looked at only when the system says so, and a database that is away is asked again soon.
+    /// Read only when the system notifies of changes; an unavailable database is tried again soon.
     fn live(&self) -> LiveConfig {
         LiveConfig {
             look_every: Duration::from_secs(3_600),
@@ -82,12 +82,12 @@ fn burst(live: &Live) -> u64 {
     rule.unwrap_or(0)
 }
 
-async fn wait_until(live: &Live, what: &str, is_so: impl Fn(LiveStats, u64) -> bool) -> Duration {
+async fn wait_until(live: &Live, what: &str, holds: impl Fn(LiveStats, u64) -> bool) -> Duration {
     let begun = Instant::now();
-    while !is_so(live.stats(), burst(live)) {
+    while !holds(live.stats(), burst(live)) {
         let stats = live.stats();
         assert!(
-            begun.elapsed() < PATIENCE,
+            begun.elapsed() < TIMEOUT,
             "{what}: {stats:?}, burst {}",
             burst(live)
         );
@@ -97,7 +97,7 @@ async fn wait_until(live: &Live, what: &str, is_so: impl Fn(LiveStats, u64) -> b
 }
 
 #[test]
-fn a_changed_file_is_in_force_at_once_and_a_wrong_one_never() {
+fn a_changed_file_takes_effect_at_once_and_a_wrong_one_never() {
     block_on(async {
         let folder = Folder::new(&with_burst(10));
         let live = folder.start().await;
@@ -129,23 +129,23 @@ fn a_changed_file_is_in_force_at_once_and_a_wrong_one_never() {
 }
 
 #[test]
-fn a_database_file_that_is_not_there_is_said_and_not_made() {
+fn a_missing_database_file_is_reported_and_not_created() {
     block_on(async {
-        let place = Place::sqlite();
-        let folder = Folder::new(&in_database(&place.url, None));
+        let test_database = TestDatabase::sqlite();
+        let folder = Folder::new(&in_database(&test_database.url, None));
         let error = Live::start(folder.live()).await.unwrap_err().to_string();
         assert!(error.contains("there is no such file"), "{error}");
-        assert!(!sqlite_file(&place).exists());
+        assert!(!sqlite_file(&test_database).exists());
     });
 }
 
 #[test]
-fn where_rules_come_from_changes_at_the_next_start_only() {
+fn the_source_of_rules_changes_at_the_next_start_only() {
     block_on(async {
-        let place = Place::sqlite();
+        let test_database = TestDatabase::sqlite();
         let folder = Folder::new(&with_burst(10));
         let live = folder.start().await;
-        folder.put(&in_database(&place.url, None));
+        folder.put(&in_database(&test_database.url, None));
         wait_until(&live, "refused", |stats, _| stats.refused == 1).await;
         assert_eq!((burst(&live), live.stats().generation), (10, 1));
     });
@@ -175,12 +175,12 @@ fn a_file_that_is_a_link_into_another_folder_is_followed() {
 }
 
 #[test]
-fn where_the_system_does_not_tell_it_is_looked_at_from_time_to_time() {
+fn without_notifications_the_file_is_read_periodically() {
     block_on(async {
         let real = Folder::new(&with_burst(10));
         let folder = Folder::new("");
         fs::remove_file(folder.file()).unwrap();
-        // The folder of the link hears nothing of what happens to the file.
+        // A watch on the folder of the link is not notified of changes to the file.
         #[cfg(unix)]
         std::os::unix::fs::symlink(real.file(), folder.file()).unwrap();
         let live = LiveConfig {
@@ -194,10 +194,10 @@ fn where_the_system_does_not_tell_it_is_looked_at_from_time_to_time() {
 }
 
 #[test]
-fn what_was_used_stays_used_when_the_file_changes() {
+fn usage_stays_when_the_file_changes() {
     block_on(async {
         let folder = Folder::new(&with_burst(10));
-        let door = Door::new(folder.start().await, Limiter::in_memory(), None);
+        let decider = Decider::new(folder.start().await, Limiter::in_memory(), None);
         let left = async || {
             let (uri, headers) = (Uri::from_static("/"), HeaderMap::new());
             let head = Head {
@@ -205,66 +205,65 @@ fn what_was_used_stays_used_when_the_file_changes() {
                 uri: &uri,
                 headers: &headers,
             };
-            let decision = door.decide(&head, [203, 0, 113, 7].into()).await.unwrap();
+            let decision = decider.decide(&head, [203, 0, 113, 7].into());
+            let decision = decision.await.unwrap();
             (decision.generation(), decision.remaining().unwrap())
         };
         assert_eq!(left().await, (1, 9));
         assert_eq!(left().await, (1, 8));
         folder.put(&with_burst(20));
-        wait_until(door.live(), "changed", |_, burst| burst == 20).await;
+        wait_until(decider.live(), "changed", |_, burst| burst == 20).await;
         assert_eq!(left().await, (2, 17));
     });
 }
 
-/// Makes a database that nobody can use for a while.
-fn take_away(place: &mut Place) {
-    match &mut place.server {
+/// Makes a database unavailable.
+fn take_away(test_database: &mut TestDatabase) {
+    match &mut test_database.server {
         Some(server) => server.kill(),
         None => {
-            let file = sqlite_file(place);
-            // Whoever had it open takes the log along, and nobody else's, if they are gone before.
-            let patience = Instant::now() + PATIENCE;
-            while file.with_extension("db-wal").exists() {
-                assert!(Instant::now() < patience, "somebody still has it open");
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            let file = sqlite_file(test_database);
+            // The last connection removes the log when it closes.
+            until("the end of all connections", || {
+                !file.with_extension("db-wal").exists()
+            });
             fs::rename(&file, file.with_extension("away")).unwrap();
             fs::create_dir(file).unwrap();
         }
     }
 }
 
-fn bring_back(place: &mut Place) {
-    match &mut place.server {
-        Some(server) => server.start_again(),
+fn bring_back(test_database: &mut TestDatabase) {
+    match &mut test_database.server {
+        Some(server) => server.restart(),
         None => {
-            let file = sqlite_file(place);
+            let file = sqlite_file(test_database);
             fs::remove_dir(&file).unwrap();
             fs::rename(file.with_extension("away"), file).unwrap();
         }
     }
 }
 
-fn sqlite_file(place: &Place) -> PathBuf {
-    PathBuf::from(place.url.strip_prefix("sqlite:").unwrap())
+fn sqlite_file(test_database: &TestDatabase) -> PathBuf {
+    PathBuf::from(test_database.url.strip_prefix("sqlite:").unwrap())
 }
 
 on_both!(
-    a_change_in_the_database_is_in_force_within_a_second,
+    a_change_in_the_database_takes_effect_within_a_second,
     a_wrong_rule_in_the_database_is_refused,
-    what_is_wrong_only_together_is_in_force_once_it_is_right_together,
-    another_scope_is_for_the_next_start,
-    a_start_without_the_database_goes_on_with_the_cache,
-    a_start_with_wrong_rules_in_the_database_goes_on_with_the_cache,
-    a_change_of_clients_alone_is_in_force_too,
+    file_and_database_take_effect_once_they_fit_together,
+    another_scope_takes_effect_at_the_next_start,
+    a_start_without_the_database_uses_the_cache,
+    a_start_with_wrong_rules_in_the_database_uses_the_cache,
+    a_change_of_clients_alone_takes_effect,
 );
 
-async fn a_start_with_wrong_rules_in_the_database_goes_on_with_the_cache(place: Place) {
-    let database = place.open().await;
+async fn a_start_with_wrong_rules_in_the_database_uses_the_cache(test_database: TestDatabase) {
+    let database = test_database.open().await;
     set_burst(&database, 10).await;
     let folder = Folder::new("");
     let cache = folder.0.path().join("rules.cache");
-    folder.put(&in_database(&place.url, Some(&cache)));
+    folder.put(&in_database(&test_database.url, Some(&cache)));
     drop(folder.start().await);
     let wrong = json!({ "id": "wrong", "per": ["planet"], "limit": "1/h burst 5" });
     database.set_rule("default", &wrong).await.unwrap();
@@ -276,10 +275,10 @@ async fn a_start_with_wrong_rules_in_the_database_goes_on_with_the_cache(place: 
     wait_until(&live, "right again", |stats, _| !stats.from_cache).await;
 }
 
-async fn a_change_of_clients_alone_is_in_force_too(place: Place) {
-    let database = place.open().await;
+async fn a_change_of_clients_alone_takes_effect(test_database: TestDatabase) {
+    let database = test_database.open().await;
     set_burst(&database, 10).await;
-    let folder = Folder::new(&in_database(&place.url, None));
+    let folder = Folder::new(&in_database(&test_database.url, None));
     let live = folder.start().await;
     let clients = [json!({ "id": "merchant_123", "plan": "pro" })];
     let imported = database.import("default", &[], &clients, Import::default());
@@ -288,10 +287,10 @@ async fn a_change_of_clients_alone_is_in_force_too(place: Place) {
     assert_eq!(live.policy().clients().len(), 1);
 }
 
-async fn a_change_in_the_database_is_in_force_within_a_second(place: Place) {
-    let database = place.open().await;
+async fn a_change_in_the_database_takes_effect_within_a_second(test_database: TestDatabase) {
+    let database = test_database.open().await;
     set_burst(&database, 10).await;
-    let folder = Folder::new(&in_database(&place.url, None));
+    let folder = Folder::new(&in_database(&test_database.url, None));
     let live = folder.start().await;
     assert_eq!(burst(&live), 10);
     for wanted in [20, 30, 40] {
@@ -299,27 +298,27 @@ async fn a_change_in_the_database_is_in_force_within_a_second(place: Place) {
         let took = wait_until(&live, "changed", |_, burst| burst == wanted).await;
         assert!(took < Duration::from_secs(1), "{took:?}");
     }
-    // What the file says besides is followed too, and the rules stay those of the database.
+    // Other sections of the file take effect too, and the rules stay those of the database.
     folder.put(&format!(
         "{}paths: {{ ignore_case: true }}\n",
-        in_database(&place.url, None)
+        in_database(&test_database.url, None)
     ));
     wait_until(&live, "the file", |stats, _| stats.generation == 5).await;
     assert!(live.policy().rules().paths().ignore_case);
     assert_eq!(burst(&live), 40);
 }
 
-async fn a_wrong_rule_in_the_database_is_refused(place: Place) {
-    let database = place.open().await;
+async fn a_wrong_rule_in_the_database_is_refused(test_database: TestDatabase) {
+    let database = test_database.open().await;
     set_burst(&database, 10).await;
-    let folder = Folder::new(&in_database(&place.url, None));
+    let folder = Folder::new(&in_database(&test_database.url, None));
     let live = folder.start().await;
     let wrong = json!({ "id": "wrong", "per": ["planet"], "limit": "1/h burst 5" });
     database.set_rule("default", &wrong).await.unwrap();
     wait_until(&live, "refused", |stats, _| stats.refused == 1).await;
     assert_eq!((burst(&live), live.stats().generation), (10, 1));
     assert_eq!(live.policy().rules().rules().count(), 1);
-    // Nothing comes in force by halves: also not the good one beside it.
+    // A generation takes effect as a whole or not at all, so a good rule beside a wrong one does not.
     set_burst(&database, 20).await;
     wait_until(&live, "refused again", |stats, _| stats.refused == 2).await;
     assert_eq!(burst(&live), 10);
@@ -330,7 +329,7 @@ async fn a_wrong_rule_in_the_database_is_refused(place: Place) {
     wait_until(&live, "good again", |_, burst| burst == 20).await;
 }
 
-/// A file that finds clients by this header.
+/// A file that identifies clients by this header.
 fn naming_by(header: &str, url: &str) -> String {
     format!(
         "{}identity: {{ client: [\"header:{header}\", ip], trusted_proxies: [127.0.0.0/8] }}\n",
@@ -347,24 +346,24 @@ async fn set_client(database: &Database, id: &str) {
         .unwrap();
 }
 
-async fn what_is_wrong_only_together_is_in_force_once_it_is_right_together(place: Place) {
+async fn file_and_database_take_effect_once_they_fit_together(test_database: TestDatabase) {
     let has = |live: &Live, id: &str| live.policy().clients().contains(id);
-    let database = place.open().await;
+    let database = test_database.open().await;
     set_client(&database, "b:1").await;
-    let folder = Folder::new(&naming_by("A", &place.url));
+    let folder = Folder::new(&naming_by("A", &test_database.url));
     let live = folder.start().await;
     assert!(has(&live, "b:1"));
 
-    // A client that looks as if the header had named it; then the header goes.
+    // A client whose id looks as if the header had named it; then the header is removed.
     set_client(&database, "a:1").await;
     wait_until(&live, "refused", |stats, _| stats.refused == 1).await;
     assert!(!has(&live, "a:1"));
-    folder.put(&naming_by("C", &place.url));
+    folder.put(&naming_by("C", &test_database.url));
     wait_until(&live, "the file helps", |stats, _| stats.generation == 2).await;
     assert!(has(&live, "a:1"));
 
-    // The other way round: the header comes before the client goes.
-    folder.put(&naming_by("A", &place.url));
+    // The other way round: the header is configured before the client is removed.
+    folder.put(&naming_by("A", &test_database.url));
     wait_until(&live, "refused", |stats, _| stats.refused == 2).await;
     set_client(&database, "d:1").await;
     wait_until(&live, "the database helps", |stats, _| {
@@ -383,29 +382,29 @@ async fn what_is_wrong_only_together_is_in_force_once_it_is_right_together(place
     assert_eq!(named_by.caller.client(), Some("a:7"));
 }
 
-async fn another_scope_is_for_the_next_start(place: Place) {
-    let database = place.open().await;
+async fn another_scope_takes_effect_at_the_next_start(test_database: TestDatabase) {
+    let database = test_database.open().await;
     set_burst(&database, 10).await;
-    let folder = Folder::new(&in_database(&place.url, None));
+    let folder = Folder::new(&in_database(&test_database.url, None));
     let live = folder.start().await;
-    let other = in_database(&place.url, None).replace("poll", "scope: other, poll");
+    let other = in_database(&test_database.url, None).replace("poll", "scope: other, poll");
     folder.put(&other);
     wait_until(&live, "the file", |stats, _| stats.generation == 2).await;
-    // What comes later is still of the scope that is followed.
+    // Later changes are still read from the first scope.
     set_burst(&database, 20).await;
     wait_until(&live, "changed", |_, burst| burst == 20).await;
 }
 
-async fn a_start_without_the_database_goes_on_with_the_cache(mut place: Place) {
+async fn a_start_without_the_database_uses_the_cache(mut test_database: TestDatabase) {
     let folder = Folder::new("");
     let cache = folder.0.path().join("rules.cache");
-    let with_cache = in_database(&place.url, Some(&cache));
+    let with_cache = in_database(&test_database.url, Some(&cache));
     folder.put(&with_cache);
     {
-        let database = place.open().await;
+        let database = test_database.open().await;
         set_burst(&database, 5).await;
         let live = folder.start().await;
-        // What comes in force later is kept as well.
+        // Later generations are cached as well.
         set_burst(&database, 10).await;
         wait_until(&live, "the cache is of now", |_, burst| {
             let kept = fs::read_to_string(&cache).unwrap();
@@ -414,9 +413,9 @@ async fn a_start_without_the_database_goes_on_with_the_cache(mut place: Place) {
         .await;
         database.close().await;
     }
-    take_away(&mut place);
+    take_away(&mut test_database);
 
-    folder.put(&in_database(&place.url, None));
+    folder.put(&in_database(&test_database.url, None));
     let error = Live::start(folder.live()).await.unwrap_err();
     assert!(
         matches!(error, StartError::NoRules { cache: None, .. }),
@@ -425,7 +424,7 @@ async fn a_start_without_the_database_goes_on_with_the_cache(mut place: Place) {
     assert!(error.to_string().contains("cache: FILE"), "{error}");
 
     folder.put(&in_database(
-        &place.url,
+        &test_database.url,
         Some(&folder.0.path().join("none")),
     ));
     let error = Live::start(folder.live()).await.unwrap_err().to_string();
@@ -435,9 +434,9 @@ async fn a_start_without_the_database_goes_on_with_the_cache(mut place: Place) {
     let live = folder.start().await;
     assert!(live.stats().from_cache);
     assert_eq!(burst(&live), 10);
-    // It is found as soon as it is there again.
-    bring_back(&mut place);
-    let database = place.open().await;
+    // The rules are read from it as soon as it is available.
+    bring_back(&mut test_database);
+    let database = test_database.open().await;
     set_burst(&database, 20).await;
     wait_until(&live, "back", |stats, burst| {
         burst == 20 && !stats.from_cache
@@ -446,7 +445,7 @@ async fn a_start_without_the_database_goes_on_with_the_cache(mut place: Place) {
 }
 
 #[test]
-fn a_database_that_dies_under_load_changes_nothing_until_it_is_back() {
+fn a_database_killed_under_load_changes_nothing_until_it_is_back() {
     block_on(async {
         let mut server = PostgresServer::start();
         let database = Database::open(&server.url()).await.unwrap();
@@ -483,10 +482,10 @@ fn a_database_that_dies_under_load_changes_nothing_until_it_is_back() {
         decisions(1_000).await;
         server.kill();
         live.reload();
-        wait_until(&live, "it is noticed", |stats, _| stats.failures >= 1).await;
+        wait_until(&live, "a failure", |stats, _| stats.failures >= 1).await;
         decisions(1_000).await;
         assert_eq!((live.stats().generation, burst(&live)), (1, 100_000));
-        server.start_again();
+        server.restart();
         set_burst(&database, 200_000).await;
         wait_until(&live, "back", |_, burst| burst == 200_000).await;
         decisions(1_000).await;
@@ -499,7 +498,7 @@ fn a_database_that_dies_under_load_changes_nothing_until_it_is_back() {
 }
 
 #[test]
-fn a_database_that_is_away_is_asked_again_though_the_folder_is_never_quiet() {
+fn a_database_is_tried_again_although_the_folder_is_never_quiet() {
     block_on(async {
         let mut server = PostgresServer::start();
         let database = Database::open(&server.url()).await.unwrap();
@@ -516,8 +515,8 @@ fn a_database_that_is_away_is_asked_again_though_the_folder_is_never_quiet() {
         };
         let live = Live::start(live).await.unwrap().0;
         assert!(live.stats().from_cache);
-        server.start_again();
-        // As a log beside the file does.
+        server.restart();
+        // Like a log beside the file.
         let log = folder.0.path().join("log");
         let noise = tokio::spawn(async move {
             loop {

@@ -1,10 +1,14 @@
-//! The OpenAPI document says what there is: the same endpoints, and answers of the form that it says.
+//! The OpenAPI document describes the service: the same endpoints, and responses of the described form.
 
 use serde_json::{Value, json};
 
-use crate::served::{Reply, Served, ask};
+use crate::kit;
+use tollgate_testing::client::request;
+use tollgate_testing::{Response, Running};
 
-const DOCUMENT: &str = include_str!("../../src/service/openapi.json");
+const TOKEN: [&str; 1] = ["Authorization: Bearer 0123456789abcdef"];
+
+const DOCUMENT: &str = include_str!("../../../src/service/openapi.json");
 
 fn document() -> Value {
     serde_json::from_str(DOCUMENT).unwrap()
@@ -116,40 +120,40 @@ fn is_within(schema: &Value, value: &Value) -> bool {
         && within(value.as_f64(), "minimum", "maximum")
 }
 
-/// Compares an answer with what the document says of it.
-fn compare(method: &str, path: &str, reply: &Reply) {
+/// Compares a response with its description in the document.
+fn compare(method: &str, path: &str, response: &Response) {
     let document = document();
     let path = path.split('?').next().unwrap();
     let operation = &document["paths"][path][method];
-    let mut response = &operation["responses"][reply.status.to_string()];
-    if let Some(name) = response["$ref"].as_str() {
-        response = referenced(&document, name);
+    let mut described = &operation["responses"][response.status.to_string()];
+    if let Some(name) = described["$ref"].as_str() {
+        described = referenced(&document, name);
     }
+    let status = response.status;
     assert!(
-        response.is_object(),
-        "{path} with {} is not in the document",
-        reply.status
+        described.is_object(),
+        "{path} with {status} is not in the document"
     );
-    let Some(content) = response["content"].as_object() else {
-        assert_eq!(reply.body, "");
+    let Some(content) = described["content"].as_object() else {
+        assert!(response.body.is_empty(), "{path}: {response:?}");
         return;
     };
-    let schema = &content[reply.header("content-type")]["schema"];
-    let problem = wrong(&document, schema, &reply.json(), "$");
-    assert_eq!(problem, None, "{path}: {}", reply.body);
+    let schema = &content[response.header("content-type").unwrap()]["schema"];
+    let problem = wrong(&document, schema, &response.json(), "$");
+    assert_eq!(problem, None, "{path}: {response:?}");
 }
 
 const METHODS: [&str; 8] = [
     "get", "put", "post", "delete", "options", "head", "patch", "trace",
 ];
 
-/// All operations: path, method and what is said of it.
+/// All operations: path, method and description.
 fn operations(document: &Value) -> Vec<(String, String, Value)> {
     let mut all = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         let methods = item.as_object().unwrap().iter();
         let methods = methods.filter(|(method, _)| METHODS.contains(&method.as_str()));
-        all.extend(methods.map(|(method, said)| (path.clone(), method.clone(), said.clone())));
+        all.extend(methods.map(|(method, operation)| (path.clone(), method.clone(), operation.clone())));
     }
     all
 }
@@ -157,11 +161,15 @@ fn operations(document: &Value) -> Vec<(String, String, Value)> {
 #[test]
 fn the_document_has_the_endpoints_that_there_are() {
     let operations = operations(&document());
-    let served = Served::start("service: {}\nrules: []");
-    let query = |path: &str| ask(served.address, "QUERY", path, "", "").status;
+    let service = kit::service("", "rules: []");
+    let address = service.address("service");
+    let status = |method: &str, path: &str| {
+        let response = request(address, method, path, &[], "");
+        response.unwrap().status
+    };
     for (path, method, _) in &operations {
-        assert_eq!(query(path), 405, "{path}");
-        let status = ask(served.address, &method.to_uppercase(), path, "", "").status;
+        assert_eq!(status("QUERY", path), 405, "{path}");
+        let status = status(&method.to_uppercase(), path);
         assert!(![404, 405].contains(&status), "{method} {path}: {status}");
     }
     for (method, path, _) in tollgate_server::service::ENDPOINTS {
@@ -171,10 +179,10 @@ fn the_document_has_the_endpoints_that_there_are() {
             .collect();
         assert!(methods.contains(&method.to_lowercase().as_str()), "{path}");
         for other in METHODS.iter().filter(|other| !methods.contains(other)) {
-            let reply = ask(served.address, &other.to_uppercase(), path, "", "");
-            // Who may GET may ask for the HEAD alone.
+            let status = status(&other.to_uppercase(), path);
+            // GET includes HEAD.
             let is_head = *other == "head" && method == "GET";
-            assert_eq!(reply.status == 405, !is_head, "{other} {path}");
+            assert_eq!(status == 405, !is_head, "{other} {path}");
         }
     }
     let mut paths: Vec<&str> = operations.iter().map(|(path, ..)| path.as_str()).collect();
@@ -183,7 +191,7 @@ fn the_document_has_the_endpoints_that_there_are() {
 }
 
 #[test]
-fn every_operation_has_what_tools_ask_for() {
+fn every_operation_has_what_tools_require() {
     let document = document();
     assert!(document["servers"][0]["url"].is_string());
     assert!(document["info"]["license"]["name"].is_string());
@@ -207,7 +215,7 @@ fn every_operation_has_what_tools_ask_for() {
     }
 }
 
-/// Walks all values of a document, with the way to each.
+/// Walks all values of a document, with the path to each.
 fn walk(value: &Value, at: &str, visit: &mut impl FnMut(&str, &Value)) {
     visit(at, value);
     match value {
@@ -236,7 +244,7 @@ fn every_object_has_a_name_and_every_name_is_used() {
         }
         let is_shape = value["type"] == "object" && value["properties"].is_object();
         let is_component = at.strip_prefix("/components/schemas/");
-        // A generated client would call it by where it stands.
+        // A generated client would name it after its position.
         assert!(
             !is_shape || is_component.is_some_and(|name| !name.contains('/')),
             "{at} has no name"
@@ -252,8 +260,9 @@ fn every_object_has_a_name_and_every_name_is_used() {
 
 #[test]
 fn bodies_are_accepted_as_far_as_the_document_allows_them() {
-    let served = Served::start(
-        "service: { token: \"0123456789abcdef\" }\nrules: [{ id: client, per: [client, \"attribute:tenant\"], limit: \"1/h burst 2\" }]",
+    let service = kit::service(
+        "token: \"0123456789abcdef\"",
+        "rules: [{ id: client, per: [client, \"attribute:tenant\"], limit: \"1/h burst 2\" }]",
     );
     let long = |count: usize| "é".repeat(count);
     let longest_path = format!("/{}", "a".repeat(16 * 1_024 - 1));
@@ -329,7 +338,7 @@ fn bodies_are_accepted_as_far_as_the_document_allows_them() {
         json!({ "checks": [{ "checks": [] }] }),
     ]);
     for check in &checks {
-        agree(&served, "/v1/check", check);
+        agree(&service, "/v1/check", check);
     }
     let resets = [
         json!({}),
@@ -348,32 +357,32 @@ fn bodies_are_accepted_as_far_as_the_document_allows_them() {
         json!({ "ip": "::1" }),
     ];
     for reset in &resets {
-        agree(&served, "/v1/reset", reset);
+        agree(&service, "/v1/reset", reset);
     }
 }
 
-/// What the document says of a body is what comes of it.
-fn agree(served: &Served, path: &str, body: &Value) {
+/// Checks that the service accepts a body if, and only if, the document allows it.
+fn agree(service: &Running, path: &str, body: &Value) {
     let document = document();
     let content = &document["paths"][path]["post"]["requestBody"]["content"];
     let problem = wrong(&document, &content["application/json"]["schema"], body, "$");
-    let token = "Authorization: Bearer 0123456789abcdef\r\n";
-    let reply = served.post(path, token, &body.to_string());
+    let response = service.post(path, &TOKEN, &body.to_string());
     let shown: String = body.to_string().chars().take(200).collect();
     let expected = if problem.is_none() { 200 } else { 400 };
     assert_eq!(
-        reply.status, expected,
+        response.status,
+        expected,
         "{shown}: {problem:?}, {}",
-        reply.body
+        response.text()
     );
 }
 
 #[test]
 fn a_key_that_is_there_twice_is_refused() {
-    let served = Served::start(
-        "service: { token: \"0123456789abcdef\" }\nrules: [{ id: client, per: [client], limit: \"1/h burst 2\" }]",
+    let service = kit::service(
+        "token: \"0123456789abcdef\"",
+        "rules: [{ id: client, per: [client], limit: \"1/h burst 2\" }]",
     );
-    let token = "Authorization: Bearer 0123456789abcdef\r\n";
     let bodies = [
         ("/v1/check", r#"{"client":"a","client":"b"}"#),
         ("/v1/check", r#"{"checks":[{"cost":0,"cost":1}]}"#),
@@ -385,17 +394,17 @@ fn a_key_that_is_there_twice_is_refused() {
         ("/v1/reset", r#"{"client":"a","client":"a"}"#),
     ];
     for (path, body) in bodies {
-        let reply = served.post(path, token, body);
-        assert_eq!(reply.status, 400, "{body}: {}", reply.body);
-        assert!(reply.body.contains("is there twice"), "{}", reply.body);
+        let response = service.post(path, &TOKEN, body);
+        assert_eq!(response.status, 400, "{body}: {response:?}");
+        assert!(response.text().contains("is there twice"), "{response:?}");
     }
 }
 
 #[test]
-fn answers_have_the_form_that_the_document_says() {
-    let served = Served::start(
-        "service: { token: \"0123456789abcdef\" }
-rules:
+fn responses_have_the_form_that_the_document_describes() {
+    let service = kit::service(
+        "token: \"0123456789abcdef\"",
+        "rules:
   - { id: client, per: [client], limit: \"1/h burst 2\" }
   - { id: watched, per: [client], mode: shadow, limit: \"1/h burst 1\" }
   - { id: slow, match: { path: /slow }, per: [], limit: \"10/s queue 3 leaky_bucket\" }
@@ -455,13 +464,12 @@ rules:
     ];
     let document = document();
     for (path, body, status) in bodies {
-        let unopened = served.post(path, "", &body.to_string());
-        assert_eq!(unopened.status, 401);
-        compare("post", path, &unopened);
-        let token = "Authorization: Bearer 0123456789abcdef\r\n";
-        let reply = served.post(path, token, &body.to_string());
-        assert_eq!(reply.status, status, "{path} {body}: {}", reply.body);
-        compare("post", path, &reply);
+        let without_token = service.post(path, &[], &body.to_string());
+        assert_eq!(without_token.status, 401);
+        compare("post", path, &without_token);
+        let response = service.post(path, &TOKEN, &body.to_string());
+        assert_eq!(response.status, status, "{path} {body}: {response:?}");
+        compare("post", path, &response);
         if status == 200 {
             let at = format!(
                 "/paths/{}/post/requestBody/content/application~1json/schema",
@@ -475,16 +483,13 @@ rules:
         ("/v1/forward-auth", "Forwarded"),
         ("/v1/auth-request", "Original"),
     ] {
-        let right = format!("X-{names}-Method: GET\r\nX-{names}-Uri: /\r\n");
-        let odd = format!("X-{names}-Method: GET\r\nX-{names}-Uri: /%00\r\n");
-        for headers in [&right, &right, &right, "", &odd] {
-            let reply = ask(served.address, "GET", path, headers, "");
-            compare("get", path, &reply);
+        let method = format!("X-{names}-Method: GET");
+        let right = [&*method, &format!("X-{names}-Uri: /")];
+        let odd = [&*method, &format!("X-{names}-Uri: /%00")];
+        for headers in [&right[..], &right, &right, &[], &odd] {
+            compare("get", path, &service.get("service", path, headers));
         }
     }
-    compare(
-        "get",
-        "/openapi.json",
-        &ask(served.address, "GET", "/openapi.json", "", ""),
-    );
+    let path = "/openapi.json";
+    compare("get", path, &service.get("service", path, &[]));
 }

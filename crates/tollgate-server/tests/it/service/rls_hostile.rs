@@ -1,5 +1,5 @@
-//! Envoy's protocol with whatever a client can put into a header, and whatever a configuration can make of it: every call gets a decision,
-//! since Envoy admits a request for which it gets an error.
+//! Envoy's protocol with anything that a client can put into a header, or a configuration into a call. Every call gets a
+//! decision, since Envoy admits a request after an error.
 
 use bytes::{BufMut as _, Bytes};
 use http_body_util::{BodyExt as _, Full};
@@ -14,26 +14,25 @@ use tollgate_server::service::protocol::envoy::service::ratelimit::v3::{
 };
 use tower::ServiceExt as _;
 
-use crate::database::block_on;
-use crate::served::Served;
-use crate::service_rls::{answer, answers, asked, channel, codes, descriptor, passes, served};
-use crate::serving::Serving;
+use super::rls::{
+    call_of, channel, codes, descriptor, passes, response_to, responses_to, standard_service,
+};
+use crate::kit;
+use crate::kit::database::block_on;
+use tollgate_testing::Running;
 use tollgate_testing::servers::RedisServer;
 
-/// What comes of so many of these calls.
-fn admitted(served: &Served, call: &RateLimitRequest, count: usize) -> usize {
-    let responses = answers(served, (0..count).map(|_| call.clone()));
+/// How many of `count` such calls are admitted.
+fn admitted(service: &Running, call: &RateLimitRequest, count: usize) -> usize {
+    let responses = responses_to(service, (0..count).map(|_| call.clone()));
     let responses = responses.into_iter().map(Result::unwrap);
     responses.filter(passes).count()
 }
 
-fn count_of(served: &Served, outcome: &str) -> u64 {
-    let line =
-        format!("tollgate_service_requests_total{{endpoint=\"rls\",outcome=\"{outcome}\"}} ");
-    let metrics = served.metrics();
-    let mut lines = metrics.lines();
-    let count = lines.find_map(|found| found.strip_prefix(line.as_str()));
-    count.map_or(0, |count| count.parse().unwrap())
+fn count_of(service: &Running, outcome: &str) -> f64 {
+    service.metric(&format!(
+        "tollgate_service_requests_total{{endpoint=\"rls\",outcome=\"{outcome}\"}}"
+    ))
 }
 
 #[test]
@@ -46,30 +45,30 @@ fn a_value_that_is_not_utf8_is_limited_like_any_other() {
         b"\0\x01\x7f",
         b"",
     ] {
-        let served = served("{}");
-        let call = asked([descriptor(&[("tenant", value)])]);
-        assert_eq!(admitted(&served, &call, 5), 2, "{value:?}");
-        let counts = ["allowed", "denied", "invalid"].map(|outcome| count_of(&served, outcome));
-        assert_eq!(counts, [2, 3, 0], "{value:?}");
+        let service = standard_service("");
+        let call = call_of([descriptor(&[("tenant", value)])]);
+        assert_eq!(admitted(&service, &call, 5), 2, "{value:?}");
+        let counts = ["allowed", "denied", "invalid"].map(|outcome| count_of(&service, outcome));
+        assert_eq!(counts, [2.0, 3.0, 0.0], "{value:?}");
     }
 }
 
 #[test]
-fn values_that_are_long_share_a_bucket_with_those_that_begin_alike() {
-    let served = served("{}");
+fn long_values_with_the_same_beginning_share_a_bucket() {
+    let service = standard_service("");
     let long = |last: &str| {
         let value = "é".repeat(800) + last;
-        asked([descriptor(&[("tenant", value)])])
+        call_of([descriptor(&[("tenant", value)])])
     };
     let passed: Vec<bool> = ["a", "b", "c"]
-        .map(|last| passes(&answer(&served, long(last))))
+        .map(|last| passes(&response_to(&service, long(last))))
         .to_vec();
     assert_eq!(passed, [true, true, false]);
 }
 
 #[test]
 fn an_identity_host_path_or_method_that_is_not_text_is_denied() {
-    let served = served("{}");
+    let service = standard_service("");
     let keys = [
         "client",
         "plan",
@@ -83,7 +82,7 @@ fn an_identity_host_path_or_method_that_is_not_text_is_denied() {
     ];
     for key in keys {
         for value in [b"/\xff".as_slice(), b"caf\xe9"] {
-            let response = answer(&served, asked([descriptor(&[(key, value)])]));
+            let response = response_to(&service, call_of([descriptor(&[(key, value)])]));
             assert_eq!(codes(&response), [Code::OverLimit], "{key}");
             let body = String::from_utf8(response.raw_body).unwrap();
             assert!(body.contains("\"status\":400"), "{key}: {body}");
@@ -100,26 +99,25 @@ fn an_identity_host_path_or_method_that_is_not_text_is_denied() {
         ("authority", "user@shop.example.com"),
         ("host", "shop.example.com:80:80"),
     ] {
-        let response = answer(&served, asked([descriptor(&[(key, value)])]));
+        let response = response_to(&service, call_of([descriptor(&[(key, value)])]));
         assert_eq!(codes(&response), [Code::OverLimit], "{key} {value}");
     }
-    assert_eq!(count_of(&served, "invalid"), 9 * 2 + 9);
-    assert_eq!(count_of(&served, "allowed"), 0);
+    assert_eq!(count_of(&service, "invalid"), f64::from(9 * 2 + 9));
+    assert_eq!(count_of(&service, "allowed"), 0.0);
 }
 
 #[test]
 fn no_other_form_of_a_host_or_header_evades_its_rule() {
-    let served = Served::start(
-        "
-service: {}
-rules:
+    let service = kit::service(
+        "",
+        "rules:
   - { id: shop, match: { host: shop.example.com }, per: [], limit: \"1/h burst 1\" }
   - { id: region, match: { headers: { X-Region: eu } }, per: [], limit: \"1/h burst 1\" }
 ",
     );
     let is_denied = |key: &str, value: String| {
-        let call = asked([descriptor(&[(key, value)])]);
-        !passes(&answer(&served, call))
+        let call = call_of([descriptor(&[(key, value)])]);
+        !passes(&response_to(&service, call))
     };
     assert!(!is_denied("host", "shop.example.com".to_owned()));
     for host in [
@@ -132,7 +130,7 @@ rules:
     }
     let region = |value: String| is_denied("header:x-region", value);
     assert!(!region("eu".to_owned()));
-    // A list, or lines that somebody has joined.
+    // A list, or several lines that a server has joined.
     let junk = "x".repeat(2_000);
     for value in [
         "us,eu",
@@ -155,29 +153,29 @@ fn a_header_with_too_many_named_values_is_denied() {
         )
     };
     let rules: String = regions.iter().map(rule).collect();
-    let served = Served::start(&format!("\nservice: {{}}\nrules:\n{rules}"));
-    let call = |value: String| asked([descriptor(&[("header:x-region", value)])]);
-    assert!(passes(&answer(&served, call(regions[..7].join(",")))));
-    let response = answer(&served, call(regions.join(",")));
+    let service = kit::service("", &format!("rules:\n{rules}"));
+    let call = |value: String| call_of([descriptor(&[("header:x-region", value)])]);
+    assert!(passes(&response_to(&service, call(regions[..7].join(",")))));
+    let response = response_to(&service, call(regions.join(",")));
     assert_eq!(codes(&response), [Code::OverLimit]);
-    assert_eq!(count_of(&served, "invalid"), 1);
-    let told = served
-        .check(&serde_json::json!({ "attributes": { "header:x-region": regions.join(",") } }));
-    assert_eq!(told["reason"], "header_refused");
+    assert_eq!(count_of(&service, "invalid"), 1.0);
+    let attributes = serde_json::json!({ "header:x-region": regions.join(",") });
+    let check = service.check(&serde_json::json!({ "attributes": attributes }));
+    assert_eq!(check["reason"], "header_refused");
 }
 
 #[test]
 fn keys_that_no_rule_can_name_are_ignored() {
-    let served = served("{}");
-    let call = asked([descriptor(&[
+    let service = standard_service("");
+    let call = call_of([descriptor(&[
         (b"\xff\xfe".as_slice(), b"x".as_slice()),
         (b"tenant", b"t"),
     ])]);
-    assert_eq!(admitted(&served, &call, 3), 2);
+    assert_eq!(admitted(&service, &call, 3), 2);
 }
 
 fn with_limit(requests_per_unit: u32, unit: i32) -> RateLimitRequest {
-    let mut call = asked([descriptor(&[("tenant", "t")])]);
+    let mut call = call_of([descriptor(&[("tenant", "t")])]);
     call.descriptors[0].limit = Some(RateLimitOverride {
         requests_per_unit,
         unit,
@@ -186,7 +184,7 @@ fn with_limit(requests_per_unit: u32, unit: i32) -> RateLimitRequest {
 }
 
 #[test]
-fn a_limit_of_a_descriptor_that_cannot_be_leaves_that_of_the_rule() {
+fn an_impossible_limit_of_a_descriptor_leaves_that_of_the_rule() {
     let cases = [
         (10_000_001, RateLimitUnit::Second.into()),
         (u32::MAX, RateLimitUnit::Second.into()),
@@ -197,26 +195,25 @@ fn a_limit_of_a_descriptor_that_cannot_be_leaves_that_of_the_rule() {
         (5, i32::MIN),
     ];
     for (count, unit) in cases {
-        let served = served("{ rls: { overrides: true } }");
+        let service = standard_service("rls: { overrides: true }");
         let call = with_limit(count, unit);
-        assert_eq!(admitted(&served, &call, 4), 2, "{count} per {unit}");
-        let metrics = served.metrics();
-        let line = "tollgate_service_ignored_overrides_total 4";
-        assert!(metrics.contains(line), "{count} per {unit}: {metrics}");
+        assert_eq!(admitted(&service, &call, 4), 2, "{count} per {unit}");
+        let ignored = service.metric("tollgate_service_ignored_overrides_total");
+        assert_eq!(ignored, 4.0, "{count} per {unit}");
     }
 }
 
 #[test]
-fn a_limit_of_a_descriptor_that_is_0_admits_nothing() {
-    let served = served("{ rls: { overrides: true } }");
+fn a_limit_of_0_of_a_descriptor_admits_nothing() {
+    let service = standard_service("rls: { overrides: true }");
     let call = with_limit(0, RateLimitUnit::Hour.into());
-    let response = answer(&served, call.clone());
+    let response = response_to(&service, call.clone());
     assert_eq!(codes(&response), [Code::OverLimit]);
     let body = String::from_utf8(response.raw_body).unwrap();
     assert!(body.contains("\"status\":429"), "{body}");
-    assert_eq!(count_of(&served, "denied"), 1);
-    let strict = self::served("{}");
-    assert_eq!(admitted(&strict, &call, 4), 2, "where none may be brought");
+    assert_eq!(count_of(&service, "denied"), 1.0);
+    let strict = standard_service("");
+    assert_eq!(admitted(&strict, &call, 4), 2, "without overrides");
 }
 
 #[test]
@@ -227,41 +224,40 @@ fn hits_that_no_limit_holds_are_denied_and_charge_nothing() {
         redis.url()
     );
     for store in ["", over_redis.as_str()] {
-        let served = Served::start(&format!(
-            "service: {{ rls: {{ deadline: 10s }} }}\n{store}\nrules: [{{ id: tenant, per: [\"attribute:tenant\"], limit: \"1/h burst 2\" }}]"
-        ));
-        let plain = asked([descriptor(&[("tenant", "t")])]);
+        let rules = "rules: [{ id: tenant, per: [\"attribute:tenant\"], limit: \"1/h burst 2\" }]";
+        let service = kit::service("rls: { deadline: 10s }", &format!("{store}\n{rules}"));
+        let plain = call_of([descriptor(&[("tenant", "t")])]);
         for hits in [3, 1 << 32, 1 << 53, (1 << 53) + 1, u64::MAX - 1, u64::MAX] {
             let mut call = plain.clone();
             call.descriptors[0].hits_addend = Some(hits);
-            assert!(!passes(&answer(&served, call)), "{hits}");
+            assert!(!passes(&response_to(&service, call)), "{hits}");
         }
         let mut call = plain.clone();
         call.hits_addend = u32::MAX;
-        assert!(!passes(&answer(&served, call)));
-        assert_eq!(admitted(&served, &plain, 3), 2, "{store}");
+        assert!(!passes(&response_to(&service, call)));
+        assert_eq!(admitted(&service, &plain, 3), 2, "{store}");
     }
 }
 
 #[test]
 fn calls_that_only_configuration_can_cause_are_denied() {
-    let served = served("{}");
+    let service = standard_service("");
     let tenant = || descriptor(&[("tenant", "t")]);
-    let mut negative = asked([tenant()]);
+    let mut negative = call_of([tenant()]);
     negative.descriptors[0].is_negative_hits = true;
     let calls = [
-        ("no descriptors", asked([])),
-        ("65 descriptors", asked((0..65).map(|_| tenant()))),
+        ("no descriptors", call_of([])),
+        ("65 descriptors", call_of((0..65).map(|_| tenant()))),
         (
             "no entries",
-            asked([tenant(), RateLimitDescriptor::default()]),
+            call_of([tenant(), RateLimitDescriptor::default()]),
         ),
-        ("no key", asked([descriptor(&[("", "x")])])),
+        ("no key", call_of([descriptor(&[("", "x")])])),
         ("negative hits", negative),
     ];
-    let count = u64::try_from(calls.len()).unwrap();
+    let count = f64::from(u32::try_from(calls.len()).unwrap());
     for (what, call) in calls {
-        let (descriptors, response) = (call.descriptors.len(), answer(&served, call));
+        let (descriptors, response) = (call.descriptors.len(), response_to(&service, call));
         assert_eq!(response.overall_code(), Code::OverLimit, "{what}");
         assert_eq!(
             codes(&response),
@@ -269,9 +265,9 @@ fn calls_that_only_configuration_can_cause_are_denied() {
             "{what}"
         );
     }
-    assert_eq!(count_of(&served, "invalid"), count);
+    assert_eq!(count_of(&service, "invalid"), count);
     assert_eq!(
-        admitted(&served, &asked([tenant()]), 3),
+        admitted(&service, &call_of([tenant()]), 3),
         2,
         "none was charged"
     );
@@ -282,27 +278,27 @@ fn a_call_that_meets_too_many_buckets_is_denied() {
     let rules: String = (0..5)
         .map(|nth| format!("  - {{ id: r{nth}, per: [client], limit: \"1/h burst 2\" }}\n"))
         .collect();
-    let served = Served::start(&format!("service: {{}}\nrules:\n{rules}"));
+    let service = kit::service("", &format!("rules:\n{rules}"));
     let clients = |count: usize| {
-        asked((0..count).map(|nth| descriptor(&[("client", format!("client-{nth}"))])))
+        call_of((0..count).map(|nth| descriptor(&[("client", format!("client-{nth}"))])))
     };
-    assert_eq!(admitted(&served, &clients(52), 1), 0);
-    assert_eq!(count_of(&served, "invalid"), 1);
-    assert_eq!(admitted(&served, &clients(51), 3), 2);
+    assert_eq!(admitted(&service, &clients(52), 1), 0);
+    assert_eq!(count_of(&service, "invalid"), 1.0);
+    assert_eq!(admitted(&service, &clients(51), 3), 2);
 }
 
-/// What a body gets that is sent as it is: the status of gRPC and the message.
-fn raw(served: &Served, body: Vec<u8>) -> (String, RateLimitResponse) {
+/// The response to a body that is sent as it is: the status of gRPC and the message.
+fn raw(service: &Running, body: Vec<u8>) -> (String, RateLimitResponse) {
     block_on(async {
         let request = http::Request::post(format!(
             "http://{}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
-            served.address
+            service.address("service")
         ))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(tonic::body::Body::new(Full::new(Bytes::from(body))))
         .unwrap();
-        let response = channel(served).await.oneshot(request).await.unwrap();
+        let response = channel(service).await.oneshot(request).await.unwrap();
         assert_eq!(response.headers()["content-type"], "application/grpc");
         let body = response.into_body().collect().await.unwrap();
         let trailers = body.trailers().cloned().unwrap_or_default();
@@ -322,8 +318,8 @@ fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_message_that_cannot_be_read_is_denied() {
-    let served = served("{}");
-    let right = asked([descriptor(&[("tenant", "t")])]).encode_to_vec();
+    let service = standard_service("");
+    let right = call_of([descriptor(&[("tenant", "t")])]).encode_to_vec();
     let cut = right.len() - 1;
     let bodies = [
         Vec::new(),
@@ -335,51 +331,56 @@ fn a_message_that_cannot_be_read_is_denied() {
         framed(1, &right),
         framed(7, &right),
     ];
-    let count = u64::try_from(bodies.len()).unwrap();
+    let count = f64::from(u32::try_from(bodies.len()).unwrap());
     for body in bodies {
-        let (status, response) = raw(&served, body.clone());
+        let (status, response) = raw(&service, body.clone());
         assert_eq!(
             (status.as_str(), response.overall_code()),
             ("0", Code::OverLimit),
             "{body:?}"
         );
     }
-    assert_eq!(count_of(&served, "invalid"), count);
-    let (status, response) = raw(&served, framed(0, &right));
+    assert_eq!(count_of(&service, "invalid"), count);
+    let (status, response) = raw(&service, framed(0, &right));
     assert_eq!((status.as_str(), passes(&response)), ("0", true));
 }
 
 #[test]
-fn long_headers_are_decided_on_however_large_they_make_a_call() {
-    let served = served("{}");
+fn calls_with_long_headers_are_decided_however_large() {
+    let service = standard_service("");
     let header = "x".repeat(60 * 1_024);
     // All that Envoy accepts by default, in eight descriptors.
-    let large = asked((0..8).map(|_| {
+    let large = call_of((0..8).map(|_| {
         descriptor(&[
             ("tenant", header.as_str()),
             ("unknown", header.as_str()),
             ("path", "/"),
         ])
     }));
-    assert_eq!(admitted(&served, &large, 3), 2);
-    let mut too_large = asked([descriptor(&[("tenant", "t")])]);
+    assert_eq!(admitted(&service, &large, 3), 2);
+    let mut too_large = call_of([descriptor(&[("tenant", "t")])]);
     too_large.descriptors[0].entries[0].value = vec![b'x'; 5 << 20];
-    assert!(!passes(&answer(&served, too_large)));
-    assert_eq!(count_of(&served, "invalid"), 1);
+    assert!(!passes(&response_to(&service, too_large)));
+    assert_eq!(count_of(&service, "invalid"), 1.0);
 }
 
 const TOKEN: &str = "0123456789abcdef";
 
-/// Calls of the program itself.
-fn calls(
-    serving: &Serving,
-    calls: Vec<tonic::Request<RateLimitRequest>>,
+/// A service with a token and a rule for tenants.
+fn service_with_token() -> Running {
+    kit::service(
+        &format!("token: {TOKEN}"),
+        "rules: [{ id: tenant, per: [\"attribute:tenant\"], limit: \"1/h burst 2\" }]",
+    )
+}
+
+/// The responses to these calls with the token.
+fn with_token(
+    service: &Running,
+    calls: impl IntoIterator<Item = tonic::Request<RateLimitRequest>>,
 ) -> Vec<RateLimitResponse> {
-    let address = serving.address("service");
     block_on(async {
-        let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}"));
-        let channel = endpoint.unwrap().connect().await.unwrap();
-        let mut client = RateLimitServiceClient::new(channel);
+        let mut client = RateLimitServiceClient::new(channel(service).await);
         let mut responses = Vec::new();
         for mut call in calls {
             let token = format!("Bearer {TOKEN}").parse().unwrap();
@@ -391,44 +392,34 @@ fn calls(
     })
 }
 
-fn serving() -> Serving {
-    Serving::by(&format!(
-        "
-service: {{ listen: 127.0.0.1:0, token: {TOKEN} }}
-log: {{ format: json }}
-rules: [{{ id: tenant, per: [\"attribute:tenant\"], limit: \"1/h burst 2\" }}]
-"
-    ))
-}
-
 #[test]
 fn long_metadata_of_a_call_is_no_error() {
-    let serving = serving();
+    let service = service_with_token();
     let call = || {
-        let mut call = tonic::Request::new(asked([descriptor(&[("tenant", "t")])]));
-        // What Envoy passes on of a client's trace.
+        let mut call = tonic::Request::new(call_of([descriptor(&[("tenant", "t")])]));
+        // The state of a client's trace, which Envoy forwards.
         let state = format!("a={}", "x".repeat(58 * 1_024)).parse().unwrap();
         call.metadata_mut().insert("tracestate", state);
         call
     };
-    let responses = calls(&serving, (0..3).map(|_| call()).collect());
+    let responses = with_token(&service, (0..3).map(|_| call()));
     let passed: Vec<bool> = responses.iter().map(passes).collect();
     assert_eq!(passed, [true, true, false]);
 }
 
 #[test]
-fn denied_calls_are_logged_with_what_to_do_and_without_a_line_of_a_clients_own() {
-    let serving = serving();
-    let odd = asked([descriptor(&[
+fn denied_calls_are_logged_with_advice_and_without_forged_lines() {
+    let service = service_with_token();
+    let odd = call_of([descriptor(&[
         ("client", "mallory\n{\"level\":\"ERROR\"}\u{202e}"),
         ("path", "/a%2fb"),
     ])]);
-    let without_a_key = asked([descriptor(&[("", "x")])]);
+    let without_a_key = call_of([descriptor(&[("", "x")])]);
     let all = std::iter::repeat_n(odd, 50).chain(std::iter::repeat_n(without_a_key, 5));
-    let responses = calls(&serving, all.map(tonic::Request::new).collect());
+    let responses = with_token(&service, all.map(tonic::Request::new));
     assert!(responses.iter().all(|response| !passes(response)));
-    serving.wait_for("give every action in Envoy's rate_limits a descriptor_key");
-    let log = serving.log();
+    service.wait_for_log("give every action in Envoy's rate_limits a descriptor_key");
+    let log = service.log();
     let lines = |words: &str| log.lines().filter(|line| line.contains(words)).count();
     let denied = lines("denied a call of Envoy's protocol");
     assert!((1..10).contains(&denied), "at most one a second: {log}");

@@ -3,10 +3,11 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use crate::gateway_two::frame;
-use crate::serving::{PATIENCE, Serving};
+use crate::kit;
+use tollgate_testing::TIMEOUT;
+use tollgate_testing::http2::{PREFACE, frame};
 
-/// As many as Envoy makes at a time by default.
+/// The default of Envoy for concurrent calls.
 const CALLS: u32 = 1_024;
 
 const HEADERS: u8 = 1;
@@ -24,24 +25,19 @@ fn next_frame(stream: &mut TcpStream) -> u8 {
     head[3]
 }
 
-/// Envoy sends them before it knows how many the other side allows, and admits a request whose call is refused.
+/// Envoy sends them before it knows the limit of the server, and admits a request whose call is refused.
 #[test]
 fn a_burst_of_calls_on_a_new_connection_is_answered() {
-    let serving = Serving::by(
-        "
-service: { listen: 127.0.0.1:0 }
-log: { format: json }
-rules: [{ id: everyone, per: [], limit: \"1/h burst 100000\" }]
-",
-    );
-    let mut stream = TcpStream::connect(serving.address("service")).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // `GET / HTTP/2` to localhost, in the static table's words and one literal.
+    let rules = "rules: [{ id: everyone, per: [], limit: \"1/h burst 100000\" }]";
+    let service = kit::service("", rules);
+    let mut stream = TcpStream::connect(service.address("service")).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    // `GET / HTTP/2` to localhost: entries of the static table and one literal.
     let request = [&[0x82, 0x84, 0x86, 0x01, 9][..], b"localhost"].concat();
-    let mut burst = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let mut burst = PREFACE.to_vec();
     burst.extend(frame(SETTINGS, 0, 0, &[]));
     for call in 0..CALLS {
-        // All of the request: the end of its headers, and of its stream.
+        // END_HEADERS and END_STREAM.
         burst.extend(frame(HEADERS, 0x5, 2 * call + 1, &request));
     }
     stream.write_all(&burst).unwrap();
@@ -49,8 +45,8 @@ rules: [{ id: everyone, per: [], limit: \"1/h burst 100000\" }]
     while answered < CALLS {
         match next_frame(&mut stream) {
             HEADERS => answered += 1,
-            RST_STREAM => panic!("a call was refused after {answered} answers"),
-            GOAWAY => panic!("the connection was closed after {answered} answers"),
+            RST_STREAM => panic!("a call was refused after {answered} responses"),
+            GOAWAY => panic!("the connection was closed after {answered} responses"),
             _ => {}
         }
     }

@@ -1,16 +1,22 @@
-//! A disk of its own that is soon full: a file system in memory, mounted for as long as it lives.
+//! A disk that is soon full.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub(crate) struct SmallDisk {
-    folder: tempfile::TempDir,
+use tempfile::TempDir;
+
+/// A small file system in memory, mounted until it is dropped.
+#[derive(Debug)]
+pub struct SmallDisk {
+    folder: TempDir,
 }
 
 impl SmallDisk {
-    pub(crate) fn of(bytes: u64) -> Self {
+    /// Mounts one of this size.
+    #[must_use]
+    pub fn of(bytes: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let options = format!("size={bytes},mode=0700");
         let mount = Command::new("mount")
@@ -26,20 +32,22 @@ impl SmallDisk {
         Self { folder }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is mounted.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Fills it with something else, but for this much room.
-    pub(crate) fn fill_but(&self, room: u64) {
+    /// Fills it with another file, and leaves this many bytes free.
+    pub fn fill_but(&self, room: u64) {
         let mut ballast = File::create(self.ballast()).unwrap();
         while ballast.write_all(&[b'#'; 4096]).is_ok() {}
         let length = ballast.metadata().unwrap().len();
         ballast.set_len(length.saturating_sub(room)).unwrap();
     }
 
-    /// Somebody has cleaned up.
-    pub(crate) fn make_room(&self) {
+    /// Removes the file that fills it.
+    pub fn make_room(&self) {
         std::fs::remove_file(self.ballast()).unwrap();
     }
 
@@ -50,7 +58,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Whoever has a file open there may go on; the folder is free.
+        // Lazily, because files on it may still be open.
         let _ = Command::new("umount")
             .arg("--lazy")
             .arg(self.path())

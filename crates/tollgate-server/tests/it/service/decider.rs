@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method, Uri};
 use tollgate::Limiter;
-use tollgate_server::audit::{Trail, TrailConfig};
+use tollgate_config::AuditConfig;
+use tollgate_server::audit::Trail;
 use tollgate_server::database::{Database, ViolationFilter};
-use tollgate_server::door::Door;
+use tollgate_server::decider::Decider;
 use tollgate_server::live::{Live, LiveConfig};
 use tollgate_tower::policy::Head;
 
-use crate::database::{Place, block_on};
+use crate::kit::database::{TestDatabase, block_on};
 
 const CONFIG: &str = "
 service: {}
@@ -21,16 +22,16 @@ rules:
 ";
 
 #[test]
-fn a_denial_is_noted_with_what_denied_it_and_an_admission_is_not() {
+fn denials_are_recorded_with_their_rule_and_admissions_are_not() {
     block_on(async {
-        let place = Place::sqlite();
-        let database: Database = place.open().await;
+        let test_database = TestDatabase::sqlite();
+        let database: Database = test_database.open().await;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tollgate.yaml");
         std::fs::write(&file, CONFIG).unwrap();
         let live = Live::start(LiveConfig::of(&file)).await.unwrap().0;
-        let trail = Trail::start(database.clone(), TrailConfig::default());
-        let door = Door::new(live, Limiter::in_memory(), Some(trail));
+        let trail = Trail::start(database.clone(), AuditConfig::default());
+        let decider = Decider::new(live, Limiter::in_memory(), Some(trail));
         let (uri, headers) = (Uri::from_static("/reports/7"), HeaderMap::new());
         let head = Head {
             method: &Method::POST,
@@ -39,11 +40,12 @@ fn a_denial_is_noted_with_what_denied_it_and_an_admission_is_not() {
         };
         let mut allowed = Vec::new();
         for _ in 0..3 {
-            let decision = door.decide(&head, [203, 0, 113, 7].into()).await.unwrap();
+            let decision = decider.decide(&head, [203, 0, 113, 7].into());
+            let decision = decision.await.unwrap();
             allowed.push(decision.allowed());
         }
         assert_eq!(allowed, [true, true, false]);
-        let stats = door.trail().unwrap().close(Duration::from_secs(20)).await;
+        let stats = decider.trail().unwrap().close(Duration::from_secs(20)).await;
         assert_eq!((stats.noted, stats.written), (1, 1));
         let rows = database.violations(&ViolationFilter::default()).await;
         let [row] = &rows.unwrap()[..] else {

@@ -1,17 +1,17 @@
-//! Who sends its key in a way that the gateway reads differently than the server behind stays within its limits all the same.
+//! A client that sends its key in a way that the gateway and the upstream read differently stays within its limits all the same.
 
 use std::net::SocketAddr;
 
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
+use tollgate_testing::client::request;
+use tollgate_testing::upstream::reply;
+use tollgate_testing::{Connection, Upstream};
 
-use crate::proxy_setting::{Server, reply};
-use crate::served::{Served, ask};
-use crate::serving::Serving;
+use crate::kit;
 
-/// Of `good`.
+/// The SHA-256 of the key `good`.
 const GOOD_SHA256: &str = "770e607624d689265ca6c44884d0807d9b054d23c473c106c72be9de08b7376c";
 
 /// The client may send three requests, and so may each address.
@@ -24,16 +24,16 @@ rules: [{{ id: client, per: [client], limit: \"1/h burst 3\" }}]
     )
 }
 
-/// Which of several lines a server reads.
+/// Which of several header lines an upstream reads.
 #[derive(Clone, Copy, Debug)]
 enum Reads {
-    /// As Starlette does.
+    /// Starlette does.
     First,
-    /// As servers do that put headers into a map one after the other.
+    /// Servers do that put headers into a map one after the other.
     Last,
-    /// As Node's http does with most headers, and with a split at the first comma.
+    /// Node's http joins most headers; this one then splits at the first comma.
     JoinedAndFirst,
-    /// The same with a split at the last one.
+    /// The same with a split at the last comma.
     JoinedAndLast,
 }
 
@@ -51,8 +51,8 @@ impl Reads {
         }
     }
 
-    /// Whether the server serves this request: it takes the key from either header, and is as generous with blanks as Python, and with
-    /// words as many a handler that cuts the value into pieces.
+    /// Whether the upstream serves this request. It takes the key from either header, and is as lenient with blanks as Python, and
+    /// with words as many handlers that split the value.
     fn serves(self, headers: &HeaderMap) -> bool {
         let words = |value: Vec<u8>| -> Vec<Vec<u8>> {
             let is_blank = |b: &u8| b.is_ascii_whitespace() || *b == 0xa0 || *b == b'=';
@@ -67,7 +67,7 @@ impl Reads {
     }
 }
 
-/// All ways to say the key that were found to be read differently.
+/// All ways to send the key that servers were found to read differently.
 fn contradictions() -> Vec<Vec<(&'static str, &'static [u8])>> {
     vec![
         vec![("X-API-Key", b"good"), ("X-API-Key", b"junk")],
@@ -102,7 +102,7 @@ fn contradictions() -> Vec<Vec<(&'static str, &'static [u8])>> {
     ]
 }
 
-/// The status of a request from one of the addresses of this machine. Kept open, it goes the way of plain requests.
+/// The status of a request from one of the addresses of this machine. With a connection that stays open, it takes the fast path.
 async fn status_of(
     gateway: SocketAddr,
     from: u8,
@@ -113,7 +113,7 @@ async fn status_of(
     socket
         .bind(SocketAddr::from(([127, 0, 0, from], 0)))
         .unwrap();
-    let mut stream = socket.connect(gateway).await.unwrap();
+    let mut client = Connection::over(socket.connect(gateway).await.unwrap());
     let mut head = b"GET / HTTP/1.1\r\nHost: a\r\n".to_vec();
     for (name, value) in lines {
         head.extend_from_slice(&[name.as_bytes(), b": ", value, b"\r\n"].concat());
@@ -122,50 +122,40 @@ async fn status_of(
         head.extend_from_slice(b"Connection: close\r\n");
     }
     head.extend_from_slice(b"\r\n");
-    stream.write_all(&head).await.unwrap();
-    let mut answer = [0; 12];
-    stream.read_exact(&mut answer).await.unwrap();
-    let status = std::str::from_utf8(&answer[9..]).unwrap();
-    status.parse().unwrap()
+    client.send(&head).await;
+    client.response().await.expect("a response").status
 }
 
 #[tokio::test]
-async fn a_contradictory_identity_header_does_not_shed_the_clients_limit() {
+async fn contradictory_identity_headers_do_not_evade_a_limit() {
     for reads in [
         Reads::First,
         Reads::Last,
         Reads::JoinedAndFirst,
         Reads::JoinedAndLast,
     ] {
-        let server = Server::answering(move |request| async move {
+        let upstream = Upstream::answering(move |request| async move {
             match reads.serves(request.headers()) {
                 true => reply(200, "served"),
-                false => reply(401, "who are you?"),
+                false => reply(401, "unknown client"),
             }
-        })
-        .await;
-        let upstream = server.address;
-        let config = format!(
-            "gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ to: \"http://{upstream}\" }}] }}\nlog: {{ format: json }}\n{}",
-            rules()
-        );
-        let serving = Serving::by(&config);
-        let gateway = serving.address("gateway");
+        });
+        let gateway = kit::gateway_before(upstream, "", &rules());
         let mut served = 0;
         for is_kept_open in [true, false] {
             for lines in contradictions() {
                 for from in 2..12 {
-                    let status = status_of(gateway, from, &lines, is_kept_open).await;
+                    let status = status_of(gateway.address, from, &lines, is_kept_open).await;
                     served += u32::from(status == 200);
                     assert_eq!(status, 400, "{reads:?} {lines:?}");
                 }
             }
         }
         assert_eq!(served, 0, "{reads:?}");
-        assert_eq!(server.requests(), 0, "none of them reaches the server");
-        // In the one way that all read alike, the client is served three times, wherever it calls from.
+        assert_eq!(gateway.upstream.hits(), 0, "none reaches the upstream");
+        // In the one way that all read alike, the client is served three times, whatever address it sends from.
         for from in 2..12 {
-            let status = status_of(gateway, from, &[("X-API-Key", b"good")], true).await;
+            let status = status_of(gateway.address, from, &[("X-API-Key", b"good")], true).await;
             served += u32::from(status == 200);
         }
         assert_eq!(served, 3, "{reads:?}");
@@ -174,14 +164,8 @@ async fn a_contradictory_identity_header_does_not_shed_the_clients_limit() {
 
 #[tokio::test]
 async fn headers_that_name_no_client_leave_it_to_the_next_source() {
-    let server = Server::named("served").await;
-    let config = format!(
-        "gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ to: \"http://{}\" }}] }}\nlog: {{ format: json }}\n{}",
-        server.address,
-        rules()
-    );
-    let gateway = Serving::by(&config);
-    let address = gateway.address("gateway");
+    let gateway = kit::gateway("", &rules());
+    let address = gateway.address;
     let cases: [&[(&str, &[u8])]; 7] = [
         &[],
         &[("X-API-Key", b"")],
@@ -204,30 +188,40 @@ async fn headers_that_name_no_client_leave_it_to_the_next_source() {
 }
 
 #[test]
-fn forward_auth_and_described_checks_refuse_contradictory_identity_headers() {
-    let served = Served::start(&format!(
-        "service: {{}}\n{}",
+fn the_service_refuses_contradictory_identity_headers() {
+    let running = kit::serve(&format!(
+        "service: {{ listen: 127.0.0.1:0 }}\nlog: {{ format: json }}\n{}",
         rules().replace("127.0.0.99", "127.0.0.1")
     ));
+    let service = running.address("service");
     for lines in contradictions() {
         // JSON has no bytes.
         if lines.iter().any(|(_, value)| !value.is_ascii()) {
             continue;
         }
-        let text: String = (lines.iter())
-            .map(|(name, value)| format!("{name}: {}\r\n", String::from_utf8_lossy(value)))
-            .collect();
-        let uri =
-            "X-Forwarded-Method: GET\r\nX-Forwarded-Uri: /\r\nX-Forwarded-For: 203.0.113.7\r\n";
-        let forwarded = format!("{uri}{text}");
-        let reply = ask(served.address, "GET", "/v1/forward-auth", &forwarded, "");
-        assert_eq!(reply.status, 400, "{text}: {}", reply.body);
-        let original = forwarded.replace("X-Forwarded-Method", "X-Original-Method");
-        let original = original.replace("X-Forwarded-Uri", "X-Original-URI");
-        let reply = ask(served.address, "GET", "/v1/auth-request", &original, "");
+        let lines_of = |method: &str, uri: &str| -> Vec<String> {
+            let own = [
+                format!("{method}: GET"),
+                format!("{uri}: /"),
+                "X-Forwarded-For: 203.0.113.7".to_owned(),
+            ];
+            let identity = lines
+                .iter()
+                .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value)));
+            own.into_iter().chain(identity).collect()
+        };
+        let get = |path: &str, headers: &[String]| {
+            let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+            request(service, "GET", path, &headers, "").unwrap()
+        };
+        let forwarded = lines_of("X-Forwarded-Method", "X-Forwarded-Uri");
+        let response = get("/v1/forward-auth", &forwarded);
+        assert_eq!(response.status, 400, "{forwarded:?}: {response:?}");
+        let original = lines_of("X-Original-Method", "X-Original-URI");
+        let response = get("/v1/auth-request", &original);
         assert_eq!(
-            (reply.status, reply.header("x-tollgate-status")),
-            (403, "400")
+            (response.status, response.header("x-tollgate-status")),
+            (403, Some("400"))
         );
         let mut headers = json!({});
         for (name, value) in &lines {
@@ -238,39 +232,31 @@ fn forward_auth_and_described_checks_refuse_contradictory_identity_headers() {
                 _ => headers[name] = json!([value]),
             }
         }
-        let request =
+        let described =
             json!({ "method": "GET", "path": "/", "ip": "203.0.113.7", "headers": headers });
-        let answer = served.check(&json!({ "request": request }));
+        let result = running.check(&json!({ "request": described }));
         assert_eq!(
-            (&answer["allowed"], &answer["status"], &answer["reason"]),
+            (&result["allowed"], &result["status"], &result["reason"]),
             (&json!(false), &json!(400), &json!("identity_refused")),
-            "{text}"
+            "{headers}"
         );
-        let explained = served.post(
-            "/v1/explain",
-            "",
-            &json!({ "request": request }).to_string(),
-        );
+        let body = json!({ "request": described }).to_string();
+        let explained = running.post("/v1/explain", &[], &body);
         assert!(
             explained.json()["request"]["refused"].is_string(),
-            "{}",
-            explained.body
+            "{explained:?}"
         );
     }
 }
 
-/// The log of requests knows the address of who was refused, and no client.
+/// The access log has the address of a refused client, and no id.
 #[tokio::test]
 async fn a_refused_request_is_logged_by_its_address() {
-    let front = crate::gateway::start(
-        "access_log: json, access_log_file: FOLDER/access.log",
-        &rules(),
-    )
-    .await;
+    let fields = "access_log: json, access_log_file: FOLDER/access.log";
+    let gateway = kit::gateway(fields, &rules());
     let lines: [(&str, &[u8]); 2] = [("X-API-Key", b"good"), ("X-API-Key", b"junk")];
-    assert_eq!(status_of(front.address, 7, &lines, false).await, 400);
-    let folder = front.end().await;
-    let log = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
+    assert_eq!(status_of(gateway.address, 7, &lines, false).await, 400);
+    let log = gateway.stop().read("access.log");
     let line: Value = serde_json::from_str(log.trim()).unwrap();
     assert_eq!(
         (&line["status"], &line["ip"], &line["client"]),

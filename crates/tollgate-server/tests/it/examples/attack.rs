@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use attack::Setting;
 
+use crate::kit::TOLLGATE;
+
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The lists from which cases must have been run.
@@ -12,20 +14,20 @@ const LISTS: [&str; 12] = [
     "json", "rls", "floods",
 ];
 
-/// At most so many cases of each list, spread over all of it.
+/// Maximum number of cases of each list, spread over all of it.
 const CASES_PER_LIST: usize = 24;
 
-/// At least so many of all lists together.
+/// Minimum number of cases of all lists together.
 const MIN_CASES: usize = 200;
 
 #[test]
 fn no_collected_attack_passes_a_limit() {
     let setting = Setting {
-        tollgate: env!("CARGO_BIN_EXE_tollgate").into(),
+        tollgate: TOLLGATE.into(),
         node: "node".into(),
         python: format!("{ROOT}/target/attack/bin/python").into(),
         cases_per_list: Some(CASES_PER_LIST),
-        // A good client beside a flood is served, on a busy machine later than on others.
+        // A good client beside a flood is served, later on a busy machine than on others.
         patience: Duration::from_secs(10),
         only: Vec::new(),
     };
@@ -39,6 +41,6 @@ fn no_collected_attack_passes_a_limit() {
     assert!(lists().all(|list| list.cases > 0), "{reports:#?}");
     let cases: usize = lists().map(|list| list.cases).sum();
     assert!(cases >= MIN_CASES, "{reports:#?}");
-    let held = format!("attack: cases={cases} bypassed=0 errors_to_envoy=0");
-    assert_eq!(outcome.summary(), held);
+    let expected = format!("attack: cases={cases} bypassed=0 errors_to_envoy=0");
+    assert_eq!(outcome.summary(), expected);
 }
