@@ -1,9 +1,9 @@
-//! `make bench-gateway`: Tollgate's gateway beside nginx with `limit_req`, in turns over the same upstream; what the limiter adds to the
-//! bare gateway; and decisions a second over HTTP and Envoy's protocol.
+//! `make bench-gateway`: Tollgate's gateway beside nginx with `limit_req`, in turns in front of the same upstream; what the limiter
+//! adds to the gateway without rules; and decisions per second over HTTP and Envoy's protocol.
 //!
-//! Load comes from wrk (64 connections) and h2load, on the core that the upstream has too; what is measured has the other core to
-//! itself, one worker each. There wrk is at its end before those are that reject, so they are compared once more with wrk on both cores, where it
-//! takes some of theirs. Read the ratios, and what each process spends on a request.
+//! wrk (64 connections) or h2load and the upstream share one core. The program under test has the other core to itself and one
+//! worker. No two requests of a connection are alike: each has a path of its own. The nginx that rejects sends the same headers and
+//! body as Tollgate. Read the ratios, and the processor time that each program spends on a request.
 
 #![expect(
     clippy::print_stdout,
@@ -18,37 +18,36 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Many short rounds: two halves of a minute differ more on a machine with neighbours than two programs do.
+/// Many short rounds, because two halves of a minute differ more on a noisy machine than two programs do.
 const ROUNDS: usize = 11;
 const SECONDS: u32 = 2;
-/// For what is less than two rounds differ by: as many as show it.
+/// Rounds for differences that are smaller than those between rounds.
 const FINE_ROUNDS: usize = 80;
 const FINE_SECONDS: u32 = 1;
 const CONNECTIONS: u32 = 64;
-/// What is admitted where most is to be rejected. Both answer some 50,000 to 100,000 a second.
+/// Requests per second that are admitted where nearly all are rejected. Both programs answer 50,000 to 100,000.
 const FEW: u32 = 500;
-/// More than anybody asks for.
+/// More requests per second than arrive.
 const ALL: u32 = 10_000_000;
+/// The highest rate that nginx takes.
+const ALL_FOR_NGINX: u32 = 1_000_000;
 
-/// Where wrk runs.
-#[derive(Clone, Copy)]
-enum WrkOn {
-    /// On the core that what is measured has not.
-    OneCore,
-    /// On both, with two threads, as many as it starts if nobody says how many. It is not at its end, and what is measured shares its core.
-    BothCores,
-}
-
-/// What wrk says of a run.
+/// A run of wrk.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     per_second: f64,
     mean_us: f64,
     p99_us: f64,
-    /// Processor time of the process that answers, for a request: its own, and the system's for it.
-    own_us: f64,
-    system_us: f64,
+    /// Processor time of the program under test per request, in user mode and in the kernel.
+    user_us: f64,
+    kernel_us: f64,
     rejected: f64,
+}
+
+impl Load {
+    fn cpu_us(&self) -> f64 {
+        self.user_us + self.kernel_us
+    }
 }
 
 /// A process that ends with this.
@@ -69,167 +68,126 @@ fn main() {
     wait_for(upstream);
 
     let nginx_all = Nginx::start(at, "all", |port| {
-        proxy_conf(port, upstream, ALL.min(1_000_000), "")
+        proxy_conf(port, upstream, ALL_FOR_NGINX, "")
     });
-    let nginx_few = Nginx::start(at, "few", |port| proxy_conf(port, upstream, FEW, ""));
-    let nginx_same = Nginx::start(at, "same", |port| {
-        proxy_conf(port, upstream, FEW, SAME_ANSWER)
+    let nginx_few = Nginx::start(at, "few", |port| {
+        proxy_conf(port, upstream, FEW, SAME_RESPONSE)
     });
     let rule =
         |rate: u32| format!("  - {{ id: address, per: [ip], limit: \"{rate}/s burst {rate}\" }}\n");
-    let ours_all = Tollgate::start(at, "ours-all", upstream, &rule(ALL));
-    let ours_few = Tollgate::start(at, "ours-few", upstream, &rule(FEW));
+    let tollgate_all = Tollgate::start(at, "tollgate-all", upstream, &rule(ALL));
+    let tollgate_few = Tollgate::start(at, "tollgate-few", upstream, &rule(FEW));
     let three = [
         "  - { id: address, per: [ip], limit: \"10000000/s\" }\n",
         "  - { id: endpoint, per: [ip, route], limit: \"10000000/s\" }\n",
         "  - { id: everyone, per: [], limit: \"10000000/s\" }\n",
     ];
-    let ours_three = Tollgate::start(at, "ours-three", upstream, &three.concat());
-    let bare = Tollgate::start(at, "bare", upstream, "");
+    let tollgate_three = Tollgate::start(at, "tollgate-three", upstream, &three.concat());
+    let without_rules = Tollgate::start(at, "tollgate-without-rules", upstream, "");
 
-    println!("{ROUNDS} rounds of {SECONDS} s each, in turns; medians\n");
     println!(
         "{:34} {:>12} {:>10} {:>10} {:>14} {:>10}",
         "", "requests/s", "mean µs", "p99 µs", "CPU µs", "rejected"
     );
-    let others_lua = at.join("others.lua");
-    fs::write(&others_lua, OTHERS_LUA).unwrap();
-    let others = Some(&*others_lua);
-    let cases = [
-        ("nginx, all admitted", nginx_all.door, None),
-        ("tollgate, all admitted", ours_all.gateway, None),
-        ("nginx, 99 % rejected", nginx_few.door, None),
-        ("tollgate, 99 % rejected", ours_few.gateway, None),
-        ("nginx, the same answer", nginx_same.door, None),
-        ("nginx, other paths", nginx_few.door, others),
-        ("tollgate, other paths", ours_few.gateway, others),
-        (
-            "nginx, the same answer, other paths",
-            nginx_same.door,
-            others,
-        ),
-    ];
-    let runs = in_turns(&cases, ROUNDS, SECONDS, WrkOn::OneCore);
-    println!("\n{ROUNDS} rounds of {SECONDS} s each, wrk on both cores");
-    let rejecting = [
-        ("nginx, 99 % rejected", nginx_few.door, None),
-        ("tollgate, 99 % rejected", ours_few.gateway, None),
-    ];
-    let rejecting = in_turns(&rejecting, ROUNDS, SECONDS, WrkOn::BothCores);
-    let fine = [
-        ("tollgate without rules", bare.gateway, None),
-        ("tollgate, one tier", ours_all.gateway, None),
-        ("tollgate, three tiers", ours_three.gateway, None),
-    ];
-    println!("\n{FINE_ROUNDS} rounds of {FINE_SECONDS} s each");
-    let fine = in_turns(&fine, FINE_ROUNDS, FINE_SECONDS, WrkOn::OneCore);
-    let [bare, one, three] = &fine[..] else {
-        unreachable!("as many as there are cases")
-    };
-    let [nginx_rejecting, rejecting] = &rejecting[..] else {
-        unreachable!("as many as there are cases")
-    };
-    let [
-        nginx_all,
-        all,
-        nginx_few,
-        few,
-        nginx_same,
-        nginx_others,
-        others,
-        nginx_same_others,
-    ] = &runs[..]
-    else {
-        unreachable!("as many as there are cases")
-    };
-    let per_second = |one: &[Load], other: &[Load]| ratio(one, other, |load| load.per_second);
-    let added =
-        |one: &[Load], other: &[Load]| (ratio(one, other, |load| load.mean_us) - 1.0) * 100.0;
-    let admitted = per_second(all, nginx_all);
-    let rejected = per_second(few, nginx_few);
-    let (overhead, overhead_three) = (added(one, bare), added(three, bare));
-    println!(
-        "\nmean latency beside the gateway without rules: one tier {overhead:+.1} %, three tiers {overhead_three:+.1} %"
+    let script = at.join("paths.lua");
+    fs::write(&script, PATHS_LUA).unwrap();
+    println!("{ROUNDS} rounds of {SECONDS} s each, in turns; medians");
+    let [nginx_admits, admits, nginx_rejects, rejects] = in_turns(
+        [
+            ("nginx, all admitted", nginx_all.listener),
+            ("Tollgate, all admitted", tollgate_all.gateway),
+            ("nginx, 99 % rejected", nginx_few.listener),
+            ("Tollgate, 99 % rejected", tollgate_few.gateway),
+        ],
+        &script,
+        ROUNDS,
+        SECONDS,
     );
-    println!("rejections beside nginx: requests a second, and processor time");
-    for (what, ours, nginx) in [
-        ("that answers what we answer", few, nginx_same),
-        (
-            "that answers so, nobody asks the same twice",
-            others,
-            nginx_same_others,
-        ),
-        ("with its own page, which says nothing", few, nginx_few),
-        (
-            "with its own page, and wrk on both cores",
-            rejecting,
-            nginx_rejecting,
-        ),
-        (
-            "with its own page, nobody asks the same twice",
-            others,
-            nginx_others,
-        ),
-    ] {
-        let spent = ratio(ours, nginx, |load| load.own_us + load.system_us);
-        println!("  {:.2}  {spent:.2}  {what}", per_second(ours, nginx));
-    }
-    println!();
-
-    let service = &ours_all;
-    let script = at.join("check.lua");
-    fs::write(&script, CHECK_LUA).unwrap();
-    let checks: Vec<Load> = (0..ROUNDS)
-        .map(|_| {
-            let (service, path) = (service.service, "/v1/check");
-            wrk(service, path, Some(&script), SECONDS, WrkOn::OneCore)
-        })
-        .collect();
-    let checks = median(&checks, |load| load.per_second);
+    println!("{FINE_ROUNDS} rounds of {FINE_SECONDS} s each");
+    let [bare, one, three] = in_turns(
+        [
+            ("Tollgate, no rules", without_rules.gateway),
+            ("Tollgate, one tier", tollgate_all.gateway),
+            ("Tollgate, three tiers", tollgate_three.gateway),
+        ],
+        &script,
+        FINE_ROUNDS,
+        FINE_SECONDS,
+    );
+    let service = tollgate_all.service;
+    let checks = checks_per_second(at, service);
     show("POST /v1/check", checks);
-    let mut rls: Vec<f64> = (0..ROUNDS)
-        .map(|_| h2load(at, service.service.port))
-        .collect();
-    rls.sort_by(f64::total_cmp);
-    let rls = rls[ROUNDS / 2];
+    let rls = rls_per_second(at, service);
     println!("{:34} {rls:>12.0}", "Envoy's protocol (RLS)");
+
+    let per_second = |load: &Load| load.per_second;
+    let mean = |load: &Load| load.mean_us;
+    let added = |tiers: &[Load], of: fn(&Load) -> f64| (ratio(tiers, &bare, of) - 1.0) * 100.0;
+    println!("\nadded to the gateway without rules, in mean latency and in processor time:");
+    for (name, tiers) in [("one tier", &one), ("three tiers", &three)] {
+        let (latency, cpu) = (added(tiers, mean), added(tiers, Load::cpu_us));
+        println!("  {name}: {latency:+.1} %, {cpu:+.1} %");
+    }
     println!(
-        "\ngateway: admitted={admitted:.2} rejected={rejected:.2} overhead={overhead:.1} rls_per_s={rls:.0}"
+        "processor time of an admitted request, Tollgate / nginx: {:.2}",
+        ratio(&admits, &nginx_admits, Load::cpu_us)
+    );
+    println!(
+        "\ngateway: admitted={:.2} rejected={:.2} rejected_cpu={:.2} overhead={:.1} rls_per_s={rls:.0}",
+        ratio(&admits, &nginx_admits, per_second),
+        ratio(&rejects, &nginx_rejects, per_second),
+        ratio(&rejects, &nginx_rejects, Load::cpu_us),
+        added(&one, mean),
     );
 }
 
-/// What is measured: its name, where it listens, and what wrk is to ask, if not always the same.
-type Case<'a> = (&'a str, Door, Option<&'a Path>);
-
-/// Measures all of them so often, one after the other, there and back, and shows the median of each.
-fn in_turns(cases: &[Case<'_>], rounds: usize, seconds: u32, wrk_on: WrkOn) -> Vec<Vec<Load>> {
-    let mut runs: Vec<Vec<Load>> = vec![Vec::new(); cases.len()];
+/// Measures each case once per round, in alternating order, and shows the median run of each.
+fn in_turns<const N: usize>(
+    cases: [(&str, Listener); N],
+    script: &Path,
+    rounds: usize,
+    seconds: u32,
+) -> [Vec<Load>; N] {
+    let mut runs = [const { Vec::new() }; N];
     for round in 0..rounds {
         let mut turns: Vec<_> = cases.iter().zip(&mut runs).collect();
         if round % 2 == 1 {
             turns.reverse();
         }
-        for ((_, door, script), runs) in turns {
-            runs.push(wrk(*door, "/hello", *script, seconds, wrk_on));
+        for ((_, listener), runs) in turns {
+            runs.push(wrk(*listener, "/", script, seconds));
         }
     }
-    for ((name, ..), runs) in cases.iter().zip(&runs) {
-        show(name, median(runs, |load| load.per_second));
+    for ((name, _), runs) in cases.iter().zip(&runs) {
+        show(name, median(runs));
     }
     runs
 }
 
-/// What Tollgate says to those it rejects, in nginx's words: a page of its own, and figures that do not change. For a comparison of the same
-/// work; the last line compares with nginx as it comes.
-const SAME_ANSWER: &str = r#"error_page 429 @denied; }
+fn checks_per_second(at: &Path, service: Listener) -> Load {
+    let script = at.join("check.lua");
+    fs::write(&script, CHECK_LUA).unwrap();
+    let run = |_| wrk(service, "/v1/check", &script, SECONDS);
+    let runs: Vec<Load> = (0..ROUNDS).map(run).collect();
+    median(&runs)
+}
+
+fn rls_per_second(at: &Path, service: Listener) -> f64 {
+    let mut rates: Vec<f64> = (0..ROUNDS).map(|_| h2load(at, service.port)).collect();
+    rates.sort_by(f64::total_cmp);
+    rates[ROUNDS / 2]
+}
+
+/// Tollgate's denial in nginx's configuration: the same headers and body, with figures that do not change.
+const SAME_RESPONSE: &str = r#"error_page 429 @denied; }
 location @denied { default_type application/problem+json; add_header X-Request-Id $request_id always;
   add_header X-RateLimit-Limit 500 always; add_header X-RateLimit-Remaining 0 always; add_header X-RateLimit-Reset 1794859490 always;
   add_header RateLimit-Policy '"address";q=500;w=1' always; add_header RateLimit '"address";r=0;t=1' always; add_header Retry-After 1 always;
   return 429 '{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,"detail":"A limit has no room for this request. Try again in 1 second.","violated-policies":["address"],"retry_after":1,"retry_after_ms":1}';
 "#;
 
-/// Nobody asks for the same twice.
-const OTHERS_LUA: &str = r#"
+/// Each request has a path of its own.
+const PATHS_LUA: &str = r#"
 local nth = 0
 request = function()
   nth = nth + 1
@@ -249,7 +207,7 @@ fn show(name: &str, load: Load) {
         load.per_second,
         load.mean_us,
         load.p99_us,
-        format!("{:.1} + {:.1}", load.own_us, load.system_us),
+        format!("{:.1} + {:.1}", load.user_us, load.kernel_us),
         load.rejected * 100.0
     );
 }
@@ -263,50 +221,48 @@ fn ratio(one: &[Load], other: &[Load], of: fn(&Load) -> f64) -> f64 {
     ratios[ratios.len() / 2]
 }
 
-fn median(runs: &[Load], by: fn(&Load) -> f64) -> Load {
+/// The run with the median rate.
+fn median(runs: &[Load]) -> Load {
     let mut runs = runs.to_vec();
-    runs.sort_by(|one, other| by(one).total_cmp(&by(other)));
+    runs.sort_by(|one, other| one.per_second.total_cmp(&other.per_second));
     runs[runs.len() / 2]
 }
 
 /// A program on one core.
 fn on_core(core: usize, program: impl AsRef<Path>) -> Command {
-    on_cores(&core.to_string(), program)
-}
-
-fn on_cores(cores: &str, program: impl AsRef<Path>) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["--cpu-list", cores]).arg(program.as_ref());
+    let core = core.to_string();
+    command.args(["--cpu-list", &core]).arg(program.as_ref());
     command
 }
 
-/// Where a process listens, and which one.
+/// Where a process listens.
 #[derive(Clone, Copy)]
-struct Door {
+struct Listener {
     port: u16,
     process: u32,
 }
 
-impl Door {
+impl Listener {
     fn of(process: &Running, port: u16) -> Self {
         wait_for(port);
         let process = process.0.id();
         Self { port, process }
     }
 
-    /// Processor time that the process has taken, of its own and in the system, in hundredths of a second.
-    fn spent(self) -> [f64; 2] {
+    /// Processor time of the process so far, in user mode and in the kernel, in hundredths of a second.
+    fn cpu_time(self) -> [f64; 2] {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process)).unwrap();
-        // Behind the program's name, which may be anything in brackets, these are the 12th and the 13th.
+        // The 12th and the 13th field after the name, which is in brackets and may contain anything.
         let (_, behind_name) = stat.rsplit_once(')').unwrap();
         let fields: Vec<&str> = behind_name.split_whitespace().collect();
         [11, 12].map(|nth| fields[nth].parse().unwrap())
     }
 }
 
-/// An nginx that is measured.
+/// An nginx under test.
 struct Nginx {
-    door: Door,
+    listener: Listener,
     _process: Running,
 }
 
@@ -315,15 +271,15 @@ impl Nginx {
         let port = free_port();
         let process = nginx(at, name, 0, &http(port));
         Self {
-            door: Door::of(&process, port),
+            listener: Listener::of(&process, port),
             _process: process,
         }
     }
 }
 
 struct Tollgate {
-    gateway: Door,
-    service: Door,
+    gateway: Listener,
+    service: Listener,
     _process: Running,
 }
 
@@ -349,8 +305,8 @@ impl Tollgate {
             .unwrap();
         let process = Running(process);
         Self {
-            gateway: Door::of(&process, gateway),
-            service: Door::of(&process, service),
+            gateway: Listener::of(&process, gateway),
+            service: Listener::of(&process, service),
             _process: process,
         }
     }
@@ -360,7 +316,7 @@ fn nginx(at: &Path, name: &str, core: usize, http: &str) -> Running {
     let folder = at.join(name);
     fs::create_dir(&folder).unwrap();
     let file = folder.join("nginx.conf");
-    // One that is started by root would look for a user that may not enter the folder.
+    // Started by root, nginx would become a user that may not enter the folder.
     let text = format!(
         "daemon off; master_process off; worker_processes 1; pid {0}/pid; error_log {0}/error.log; user root;\n\
          events {{ worker_connections 1024; }}\n\
@@ -388,7 +344,7 @@ fn upstream_conf(port: u16) -> String {
     )
 }
 
-/// `more` goes behind the limit, in its location.
+/// A proxy with a limit. `more` is added to its location.
 fn proxy_conf(port: u16, upstream: u16, rate: u32, more: &str) -> String {
     format!(
         "limit_req_zone $binary_remote_addr zone=address:10m rate={rate}r/s;\n\
@@ -400,25 +356,20 @@ fn proxy_conf(port: u16, upstream: u16, rate: u32, more: &str) -> String {
     )
 }
 
-fn wrk(door: Door, path: &str, script: Option<&Path>, seconds: u32, wrk_on: WrkOn) -> Load {
-    let (cores, threads) = match wrk_on {
-        WrkOn::OneCore => ("1", "-t1"),
-        WrkOn::BothCores => ("0,1", "-t2"),
-    };
-    let mut command = on_cores(cores, "wrk");
+fn wrk(listener: Listener, path: &str, script: &Path, seconds: u32) -> Load {
+    let mut command = on_core(1, "wrk");
     command.args([
-        threads,
+        "-t1",
         &format!("-c{CONNECTIONS}"),
         &format!("-d{seconds}s"),
         "--latency",
+        "-s",
     ]);
-    if let Some(script) = script {
-        command.arg("-s").arg(script);
-    }
-    let before = door.spent();
-    let url = format!("http://127.0.0.1:{}{path}", door.port);
+    command.arg(script);
+    let before = listener.cpu_time();
+    let url = format!("http://127.0.0.1:{}{path}", listener.port);
     let output = command.arg(url).output().unwrap();
-    let after = door.spent();
+    let after = listener.cpu_time();
     let text = String::from_utf8(output.stdout).unwrap();
     let line = |start: &str| {
         text.lines()
@@ -432,20 +383,23 @@ fn wrk(door: Door, path: &str, script: Option<&Path>, seconds: u32, wrk_on: WrkO
         .and_then(|line| line.split_whitespace().next()?.parse().ok())
         .unwrap_or_else(|| panic_with(&text));
     let rejected: f64 = word("Non-2xx", 4).map_or(0.0, |count| count.parse().unwrap());
-    let [own_us, system_us] = [0, 1].map(|nth| (after[nth] - before[nth]) * 10_000.0 / total);
+    let [user_us, kernel_us] = [0, 1].map(|nth| (after[nth] - before[nth]) * 10_000.0 / total);
     Load {
         per_second: word("Requests/sec:", 1).unwrap().parse().unwrap(),
         mean_us: micros(word("Latency", 1).unwrap()),
         p99_us: micros(word("99%", 1).unwrap()),
-        own_us,
-        system_us,
+        user_us,
+        kernel_us,
         rejected: rejected / total,
     }
 }
 
-#[expect(clippy::panic, reason = "what wrk said is what there is to show")]
+#[expect(
+    clippy::panic,
+    reason = "the output of the load generator is what there is to show"
+)]
 fn panic_with(text: &str) -> f64 {
-    panic!("wrk said:\n{text}")
+    panic!("the load generator printed:\n{text}")
 }
 
 /// `1.23ms` and the like.
@@ -458,7 +412,7 @@ fn micros(text: &str) -> f64 {
     f64::NAN
 }
 
-/// Checks a second over gRPC.
+/// Calls per second over gRPC.
 fn h2load(at: &Path, port: u16) -> f64 {
     let body = at.join("should_rate_limit.grpc");
     fs::write(&body, should_rate_limit()).unwrap();
@@ -486,7 +440,7 @@ fn h2load(at: &Path, port: u16) -> f64 {
     });
     assert!(
         text.contains(" 0 failed, 0 errored"),
-        "h2load said:\n{text}"
+        "h2load printed:\n{text}"
     );
     rate.unwrap_or_else(|| panic_with(&text))
 }
@@ -513,9 +467,9 @@ fn free_port() -> u16 {
 }
 
 fn wait_for(port: u16) {
-    let patience = Instant::now() + Duration::from_secs(30);
+    let timeout = Instant::now() + Duration::from_secs(30);
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(Instant::now() < patience, "nobody listens at {port}");
+        assert!(Instant::now() < timeout, "nothing listens on port {port}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
