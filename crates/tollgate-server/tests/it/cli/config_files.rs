@@ -94,7 +94,10 @@ fn a_key_of_another_certificate_is_an_error() {
     program.write("key.pem", &certified().signing_key.serialize_pem());
     let (code, error) = checked(&program, &[]);
     assert_eq!(code, 2, "{error}");
-    assert!(error.contains("is not that of the certificate in"), "{error}");
+    assert!(
+        error.contains("is not that of the certificate in"),
+        "{error}"
+    );
     assert!(error.contains("tollgate.yaml:7:10"), "{error}");
 }
 

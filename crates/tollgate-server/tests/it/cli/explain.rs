@@ -171,7 +171,11 @@ fn usage_is_read_from_redis_and_nothing_is_charged() {
         assert_eq!(report["decision"]["allowed"], true, "{report}");
         assert_eq!(report["rules"][1]["used"], 0);
     }
-    assert_eq!(redis.command(&["DBSIZE"]), "0", "looking leaves nothing behind");
+    assert_eq!(
+        redis.command(&["DBSIZE"]),
+        "0",
+        "looking leaves nothing behind"
+    );
     // Two requests use up the narrowest limit.
     let file = ConfigFile::read(&program.folder().join("tollgate.yaml"));
     let config = file.unwrap().parse().unwrap();

@@ -12,7 +12,10 @@ fn costs_in_the_second_column_are_honoured() {
         "costs.csv",
         "time,cost\n100.0,4\n100.1,4\n100.2,4\n100.3,2\n",
     );
-    let report = figures(&program, &["--csv", "costs.csv", "--limit", "10/min sliding_log"]);
+    let report = figures(
+        &program,
+        &["--csv", "costs.csv", "--limit", "10/min sliding_log"],
+    );
     let log = figures_of(&report, "sliding_log");
     assert_eq!(
         (&log["offered"], &log["admitted"], &log["denied"]),
@@ -28,7 +31,15 @@ fn costs_in_the_second_column_are_honoured() {
 #[test]
 fn stdin_is_read_for_a_dash() {
     let program = program();
-    let args = ["simulate", "--csv", "-", "--limit", "1/min", "--json", "--no-chart"];
+    let args = [
+        "simulate",
+        "--csv",
+        "-",
+        "--limit",
+        "1/min",
+        "--json",
+        "--no-chart",
+    ];
     let output = program.run_with_stdin(&args, "1767610800000\n1767610801000\n");
     assert!(output.status.success(), "{}", stderr(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -56,7 +67,10 @@ fn times_out_of_order_are_refused_without_sort() {
         error.contains("mixed.csv, line 2") && error.contains("--sort"),
         "{error}"
     );
-    let report = figures(&program, &["--csv", "mixed.csv", "--limit", "1/s", "--sort"]);
+    let report = figures(
+        &program,
+        &["--csv", "mixed.csv", "--limit", "1/s", "--sort"],
+    );
     assert_eq!(figures_of(&report, "sliding_log")["admitted"], 3);
 }
 

@@ -45,7 +45,11 @@ fn idle_time_earns_at_most_the_capacity() {
 #[test]
 fn a_surge_passes_at_the_rate_and_no_window_breaks_its_promise() {
     let report = figures(&program(), &["surge"]);
-    let worst = |algorithm| figures_of(&report, algorithm)["worst_window"].as_u64().unwrap();
+    let worst = |algorithm| {
+        figures_of(&report, algorithm)["worst_window"]
+            .as_u64()
+            .unwrap()
+    };
     assert!(worst("token_bucket") <= 200 + 100);
     assert!(worst("leaky_bucket") <= 100);
     assert!(worst("fixed_window") <= 2 * 100);
@@ -63,7 +67,12 @@ fn the_leaky_bucket_never_exceeds_its_drain_rate() {
         max_delay > 1.0 && max_delay <= 5_000.0 / 3_000.0,
         "{max_delay}"
     );
-    assert!(figures_of(&report, "sliding_log")["worst_window"].as_u64().unwrap() <= 3_000);
+    assert!(
+        figures_of(&report, "sliding_log")["worst_window"]
+            .as_u64()
+            .unwrap()
+            <= 3_000
+    );
     assert!(
         figures_of(&report, "token_bucket")["worst_window"]
             .as_u64()
@@ -104,8 +113,14 @@ fn figures_depend_on_the_seed_alone() {
 #[test]
 fn all_five_are_derived_from_the_limit_that_is_given() {
     let report = figures(&program(), &["boundary", "--limit", "100/min burst 20"]);
-    assert_eq!(figures_of(&report, "token_bucket")["limit"], "100/m burst 20");
-    assert_eq!(figures_of(&report, "leaky_bucket")["limit"], "100/m queue 20");
+    assert_eq!(
+        figures_of(&report, "token_bucket")["limit"],
+        "100/m burst 20"
+    );
+    assert_eq!(
+        figures_of(&report, "leaky_bucket")["limit"],
+        "100/m queue 20"
+    );
     assert_eq!(figures_of(&report, "fixed_window")["admitted"], 200);
     assert_eq!(figures_of(&report, "sliding_log")["admitted"], 100);
 }

@@ -401,7 +401,10 @@ fn the_service_refuses_invalid_requests() {
         let is_absent = says.starts_with("attributes:") || says.starts_with("path:");
         let status = if is_absent { 404 } else { 400 };
         assert_eq!(response.status, status, "{body}");
-        assert_eq!(response.header("content-type"), Some("application/problem+json"));
+        assert_eq!(
+            response.header("content-type"),
+            Some("application/problem+json")
+        );
         let detail = response.json()["detail"].as_str().unwrap().to_owned();
         assert!(detail.starts_with(says), "{body}: {detail}");
     }
@@ -437,8 +440,16 @@ fn the_service_reports_an_unreachable_redis() {
     for path in ["/v1/inspect", "/v1/reset"] {
         let response = post(&server, path, &json!({ "client": "a" }));
         assert_eq!(response.status, 503, "{response:?}");
-        assert_eq!(response.header("content-type"), Some("application/problem+json"));
-        assert!(response.json()["detail"].as_str().unwrap().contains("redis"));
+        assert_eq!(
+            response.header("content-type"),
+            Some("application/problem+json")
+        );
+        assert!(
+            response.json()["detail"]
+                .as_str()
+                .unwrap()
+                .contains("redis")
+        );
     }
 }
 

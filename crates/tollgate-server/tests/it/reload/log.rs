@@ -55,7 +55,9 @@ async fn open(test_database: &TestDatabase) -> Database {
         connect_within: Duration::from_millis(200),
         ..DatabaseConfig::default()
     };
-    Database::open_with(&test_database.url, config).await.unwrap()
+    Database::open_with(&test_database.url, config)
+        .await
+        .unwrap()
 }
 
 fn record(trail: &Trail) {
@@ -114,7 +116,10 @@ fn a_watch_logs_an_unavailable_database_once_and_its_return_once() {
         log.wait_for("tells of changes of the rules again").await;
         log.wait_for("looking for changes of the rules again").await;
         let looks = watch.stats().looks;
-        wait_until("looks after the restart", || watch.stats().looks >= looks + 5).await;
+        wait_until("looks after the restart", || {
+            watch.stats().looks >= looks + 5
+        })
+        .await;
         assert_logged(
             &log,
             &[
@@ -142,10 +147,7 @@ fn a_trail_logs_a_failure_once_and_recovery_with_the_loss_once() {
         assert_logged(&log, &[]);
         test_database.server.as_mut().unwrap().kill();
         record(&trail);
-        wait_until("failures", || {
-            trail.stats().failures >= 5
-        })
-        .await;
+        wait_until("failures", || trail.stats().failures >= 5).await;
         record(&trail);
         wait_until("a lost record", || trail.stats().lost == 1).await;
         assert_logged(&log, &[("cannot write the audit trail", 1)]);
@@ -173,13 +175,14 @@ fn a_trail_logs_failed_and_resumed_removal_of_old_rows_once() {
             ..trail_config()
         };
         let trail = Trail::start(open(&test_database).await, config);
-        test_database.execute("ALTER TABLE violations RENAME TO away").await;
-        wait_until("failures", || {
-            trail.stats().failures >= 5
-        })
-        .await;
+        test_database
+            .execute("ALTER TABLE violations RENAME TO away")
+            .await;
+        wait_until("failures", || trail.stats().failures >= 5).await;
         assert_logged(&log, &[("cannot remove old violations", 1)]);
-        test_database.execute("ALTER TABLE away RENAME TO violations").await;
+        test_database
+            .execute("ALTER TABLE away RENAME TO violations")
+            .await;
         log.wait_for("old violations are removed again").await;
         assert_logged(
             &log,
@@ -342,7 +345,9 @@ fn unreadable_rules_are_logged_once_and_the_scope_stays() {
             .await;
         wait_until("failures", || live.stats().failures >= 5).await;
         // Constant writes to the folder do not delay the reload.
-        test_database.execute("ALTER TABLE away RENAME TO rules").await;
+        test_database
+            .execute("ALTER TABLE away RENAME TO rules")
+            .await;
         let noise = folder.path().join("noise");
         wait_until("the rules again", || {
             fs::write(&noise, "x").unwrap();
@@ -387,7 +392,11 @@ fn a_database_that_takes_no_writes_still_has_rules_to_start_with() {
             .await;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tollgate.yaml");
-        fs::write(&file, format!("database: {{ url: {:?} }}\n", test_database.url)).unwrap();
+        fs::write(
+            &file,
+            format!("database: {{ url: {:?} }}\n", test_database.url),
+        )
+        .unwrap();
         let live = Live::start(LiveConfig::of(&file)).await.unwrap().0;
         assert_eq!(live.policy().rules().rules().count(), 1);
         assert_logged(&log, &[(IN_FORCE, 1)]);
@@ -411,7 +420,10 @@ fn a_refusal_is_logged_once_however_often_others_change_theirs() {
             let changes = live.stats().watch.changes;
             let limit = format!("1/h burst {burst}");
             database.set_rule("other", &rule(&limit)).await.unwrap();
-            wait_until("a change of the other scope", || live.stats().watch.changes > changes).await;
+            wait_until("a change of the other scope", || {
+                live.stats().watch.changes > changes
+            })
+            .await;
             live.reload();
         }
         // As many looks again, with time for each to log.

@@ -71,7 +71,8 @@ fn checks_are_completed_with_what_the_policy_knows() {
         third["allowed"], false,
         "an unnamed client is its address, by /64: {third}"
     );
-    let report = service.check(&json!({ "client": "b", "path": "/reports/7?x=1", "method": "GET" }));
+    let report =
+        service.check(&json!({ "client": "b", "path": "/reports/7?x=1", "method": "GET" }));
     assert_eq!(report["reason"], "never_fits", "the cost of the path");
     let eu = json!({ "client": "merchant_123", "attributes": { "region": "eu", "unknown": "x" } });
     let allowed: Vec<Value> = (0..3)
@@ -191,7 +192,12 @@ rules:
     };
     let with_region = |path: &str, target: [&str; 2], value: &str| {
         let region = format!("X-Region: {value}");
-        let headers = [target[0], target[1], "X-Forwarded-For: 203.0.113.7", &region];
+        let headers = [
+            target[0],
+            target[1],
+            "X-Forwarded-For: 203.0.113.7",
+            &region,
+        ];
         service.get("service", path, &headers).status
     };
     let forwarded = |value: &str| {
@@ -306,8 +312,10 @@ fn malformed_checks_are_refused_with_what_would_be_right() {
     ] {
         let response = service.post("/v1/check", &[], body);
         assert_eq!(response.status, 400, "{body}");
-        assert_eq!(response.header("content-type"),
-            Some("application/problem+json"));
+        assert_eq!(
+            response.header("content-type"),
+            Some("application/problem+json")
+        );
         let detail = response.json()["detail"].as_str().unwrap().to_owned();
         assert!(detail.starts_with(problem), "{body}: {detail}");
         assert!(!detail.contains("hunter2"));

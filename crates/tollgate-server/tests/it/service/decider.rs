@@ -45,7 +45,11 @@ fn denials_are_recorded_with_their_rule_and_admissions_are_not() {
             allowed.push(decision.allowed());
         }
         assert_eq!(allowed, [true, true, false]);
-        let stats = decider.trail().unwrap().close(Duration::from_secs(20)).await;
+        let stats = decider
+            .trail()
+            .unwrap()
+            .close(Duration::from_secs(20))
+            .await;
         assert_eq!((stats.noted, stats.written), (1, 1));
         let rows = database.violations(&ViolationFilter::default()).await;
         let [row] = &rows.unwrap()[..] else {

@@ -22,7 +22,11 @@ fn traefik_gets_headers_to_copy_or_the_denial_to_return() {
     );
     assert_eq!(responses[3].json()["violated-policies"], json!(["client"]));
     assert!(responses[3].header("retry-after").is_some());
-    assert_eq!(get("203.0.113.8", "/").status, 200, "another client has its own limit");
+    assert_eq!(
+        get("203.0.113.8", "/").status,
+        200,
+        "another client has its own limit"
+    );
     assert_eq!(
         get("203.0.113.8", "/a%2fb").status,
         400,
@@ -117,8 +121,8 @@ fn nginx_gets_403_for_denials_and_400_for_setup_mistakes() {
 fn a_peer_that_is_not_trusted_cannot_name_other_clients() {
     let rules = "rules: [{ id: client, per: [client], limit: \"1/h burst 2\" }]";
     let service = kit::service("", rules);
-    let statuses = [7, 8, 9]
-        .map(|nth| traefik(&service, &format!("203.0.113.{nth}"), "GET", "/", &[]).status);
+    let statuses =
+        [7, 8, 9].map(|nth| traefik(&service, &format!("203.0.113.{nth}"), "GET", "/", &[]).status);
     let expected = [200, 200, 429];
     assert_eq!(statuses, expected, "a forged address is no other client");
 }
@@ -144,8 +148,7 @@ fn a_late_request_reports_the_figures_after_its_refund() {
     );
     for store in ["", over_redis.as_str()] {
         // The second request's turn comes after the longest delay.
-        let rules =
-            format!("{store}\nrules: [{{ id: slow, per: [], limit: \"1/min queue 5\" }}]");
+        let rules = format!("{store}\nrules: [{{ id: slow, per: [], limit: \"1/min queue 5\" }}]");
         let service = kit::service("", &rules);
         let get = || traefik(&service, "203.0.113.7", "GET", "/", &[]);
         assert_eq!(get().status, 200);

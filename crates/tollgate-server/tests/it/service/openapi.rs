@@ -153,7 +153,9 @@ fn operations(document: &Value) -> Vec<(String, String, Value)> {
     for (path, item) in document["paths"].as_object().unwrap() {
         let methods = item.as_object().unwrap().iter();
         let methods = methods.filter(|(method, _)| METHODS.contains(&method.as_str()));
-        all.extend(methods.map(|(method, operation)| (path.clone(), method.clone(), operation.clone())));
+        all.extend(
+            methods.map(|(method, operation)| (path.clone(), method.clone(), operation.clone())),
+        );
     }
     all
 }

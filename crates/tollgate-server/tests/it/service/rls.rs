@@ -197,7 +197,10 @@ fn entries_are_matched_by_rules() {
     .map(|response| passes(&response.unwrap()))
     .collect();
     assert_eq!(responses, [true, false], "the path in its normal form");
-    let known = response_to(&service, call_of([descriptor(&[("client", "merchant_123")])]));
+    let known = response_to(
+        &service,
+        call_of([descriptor(&[("client", "merchant_123")])]),
+    );
     let limit = known.statuses[0].current_limit.clone().unwrap();
     assert_eq!(
         (limit.requests_per_unit, known.statuses[0].limit_remaining),
@@ -319,10 +322,7 @@ fn a_call_that_cannot_wait_is_denied_and_takes_no_place() {
     let mut headers = denied.response_headers_to_add.iter();
     assert!(headers.any(|header| header.key == "retry-after" && header.value == "1"));
     std::thread::sleep(Duration::from_millis(150));
-    assert!(
-        passes(&response_to(&service, slow())),
-        "the queue is empty"
-    );
+    assert!(passes(&response_to(&service, slow())), "the queue is empty");
 }
 
 /// The figures of a response: for each descriptor its limit, its code and how many are left.

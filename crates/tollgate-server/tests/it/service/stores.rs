@@ -65,7 +65,10 @@ fn the_configuration_chooses_whose_clock_counts_in_redis() {
         (", clock: caller, clock_tolerance: 250ms", Some("250000")),
     ] {
         let _ = redis.command(&["SLOWLOG", "RESET"]);
-        let store = format!("store: {{ redis: {:?}, deadline: 20s{settings} }}", redis.url());
+        let store = format!(
+            "store: {{ redis: {:?}, deadline: 20s{settings} }}",
+            redis.url()
+        );
         let rules = "rules: [{ id: client, per: [client], limit: \"1/h burst 10\" }]";
         let service = kit::service("", &format!("{store}\n{rules}"));
         let check = service.check(&json!({ "client": "a" }));
