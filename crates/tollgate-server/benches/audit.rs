@@ -1,15 +1,12 @@
-//! `make bench-audit`: what a denial costs with the audit trail, alone and while another thread offers a million
-//! violations a second, with the database alive, killed and full.
+//! `make bench-audit`: the cost of a denial with the audit trail, alone and while another thread records a million
+//! violations per second, with a running, a killed and a full database.
 //!
-//! Three phases in turns, in the same run: alone; beside the same load on a trail that shares nothing with ours, which is
-//! what a second busy core costs by itself; and under the load. The clock is read around every denial, so some 40 ns of
-//! each figure are the clock's.
+//! Three phases alternate in one run: no load; the same load on a separate trail, which shows the cost of a second busy
+//! core; and the load on the measured trail. The clock is read around every denial, which adds about 40 ns to each figure.
 
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -21,14 +18,15 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use tollgate::{Decision, Dimension, LocalLimiter, Request, Rule};
-use tollgate_server::audit::{Trail, TrailConfig, TrailStats, Violation};
+use tollgate_config::AuditConfig;
+use tollgate_server::audit::{Trail, TrailStats, Violation};
 use tollgate_server::database::Database;
 use tollgate_testing::SmallDisk;
 use tollgate_testing::servers::PostgresServer;
 
-const OFFERED_PER_SECOND: u64 = 1_000_000;
-/// Buckets that the other thread's violations fall into.
-const OFFERED_BUCKETS: usize = 10_000;
+const LOAD_PER_SECOND: u64 = 1_000_000;
+/// Buckets of the load.
+const LOAD_BUCKETS: usize = 10_000;
 /// Clients whose denials are measured.
 const CLIENTS: usize = 1_000;
 const PHASE: Duration = Duration::from_millis(1_500);
@@ -66,22 +64,22 @@ fn main() {
 
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
-    let strangers = {
+    let separate_trail = {
         let database = runtime
-            .block_on(Database::open(&file("stranger.db")))
+            .block_on(Database::open(&file("separate.db")))
             .unwrap();
-        let _inside = runtime.enter();
-        Trail::start(database, TrailConfig::default())
+        let _guard = runtime.enter();
+        Trail::start(database, AuditConfig::default())
     };
     let mut results = Vec::new();
-    let mut measure = |name: &str, url: &str, then: &mut dyn FnMut()| {
+    let mut measure = |name: &str, url: &str, damage: &mut dyn FnMut()| {
         let database = runtime.block_on(Database::open(url)).unwrap();
         let trail = {
-            let _inside = runtime.enter();
-            Trail::start(database, TrailConfig::default())
+            let _guard = runtime.enter();
+            Trail::start(database, AuditConfig::default())
         };
-        then();
-        let mut result = under(name, &limiter, &clients, &trail, &strangers);
+        damage();
+        let mut result = measure_phases(name, &limiter, &clients, &trail, &separate_trail);
         result.stats = runtime.block_on(trail.close(Duration::from_secs(10)));
         assert_eq!(
             result.stats.noted,
@@ -101,15 +99,15 @@ fn main() {
     let full = format!("sqlite:{}", disk.path().join("full.db").display());
     measure("full (SQLite)", &full, &mut || disk.fill_but(64 << 10));
 
-    let worst = |of: fn(&Measured) -> &Latency| {
+    let worst = |baseline: fn(&Measured) -> &Latency| {
         let ratios = results.iter();
         ratios
-            .map(|result| result.during.p99 / of(result).p99)
+            .map(|result| result.under_load.p99 / baseline(result).p99)
             .fold(0.0, f64::max)
     };
     let (before, beside) = (
-        worst(|result| &result.before),
-        worst(|result| &result.beside),
+        worst(|result| &result.without_load),
+        worst(|result| &result.beside_load),
     );
     let lost = results[..2]
         .iter()
@@ -137,7 +135,7 @@ fn request(client: &str) -> Request<'_> {
         .method("POST")
 }
 
-fn note(trail: &Trail, client: &str, decision: &Decision) {
+fn record(trail: &Trail, client: &str, decision: &Decision) {
     trail.note(&Violation {
         rule: "charges",
         per: &[("client", client)],
@@ -170,7 +168,7 @@ impl std::fmt::Display for Latency {
     }
 }
 
-/// Denies for the length of a phase, one after the other.
+/// Latency of denials during one phase, one after the other.
 fn denials(limiter: &LocalLimiter, clients: &[String], trail: Option<&Trail>) -> Latency {
     let mut ns: Vec<u32> = Vec::with_capacity(8_000_000);
     let begun = Instant::now();
@@ -179,7 +177,7 @@ fn denials(limiter: &LocalLimiter, clients: &[String], trail: Option<&Trail>) ->
         let decision = limiter.decide(&request(client));
         assert!(!decision.allowed());
         if let Some(trail) = trail {
-            note(trail, client, &decision);
+            record(trail, client, &decision);
         }
         let took = before.elapsed();
         ns.push(took.as_nanos() as u32);
@@ -199,10 +197,10 @@ fn denials(limiter: &LocalLimiter, clients: &[String], trail: Option<&Trail>) ->
 
 struct Measured {
     name: String,
-    before: Latency,
-    beside: Latency,
-    during: Latency,
-    offered_per_second: f64,
+    without_load: Latency,
+    beside_load: Latency,
+    under_load: Latency,
+    load_per_second: f64,
     stats: TrailStats,
 }
 
@@ -215,78 +213,77 @@ impl Measured {
         println!(
             "{:22} {:10.0} {:10.0} {:10.0} {:8.2} {:8.2} {:8.2} {:10.2} {:12.0} {:8.4}   (before: {})",
             self.name,
-            self.during.mean,
-            self.during.p50,
-            self.during.p99,
-            self.during.mean / self.before.mean,
-            self.during.p50 / self.before.p50,
-            self.during.p99 / self.before.p99,
-            self.beside.p99 / self.before.p99,
-            self.offered_per_second,
+            self.under_load.mean,
+            self.under_load.p50,
+            self.under_load.p99,
+            self.under_load.mean / self.without_load.mean,
+            self.under_load.p50 / self.without_load.p50,
+            self.under_load.p99 / self.without_load.p99,
+            self.beside_load.p99 / self.without_load.p99,
+            self.load_per_second,
             self.lost_share(),
-            self.before,
+            self.without_load,
         );
     }
 }
 
-/// Whom the other thread offers violations to.
-const NOBODY: u8 = 0;
-const STRANGER: u8 = 1;
-const OURS: u8 = 2;
+/// Where the other thread records its load.
+const NOWHERE: u8 = 0;
+const SEPARATE_TRAIL: u8 = 1;
+const MEASURED_TRAIL: u8 = 2;
 const END: u8 = 3;
 
-/// The three phases in turns; the medians of each.
-fn under(
+/// Alternates the three phases. Returns the medians of each.
+fn measure_phases(
     name: &str,
     limiter: &LocalLimiter,
     clients: &[String],
     trail: &Trail,
-    strangers: &Trail,
+    separate_trail: &Trail,
 ) -> Measured {
-    let (target, offered) = (AtomicU8::new(NOBODY), AtomicU64::new(0));
+    let (target, recorded) = (AtomicU8::new(NOWHERE), AtomicU64::new(0));
     let mut phases = [Vec::new(), Vec::new(), Vec::new()];
     std::thread::scope(|scope| {
-        scope.spawn(|| offer(limiter, trail, strangers, &target, &offered));
+        scope.spawn(|| load(limiter, trail, separate_trail, &target, &recorded));
         for _ in 0..ROUNDS {
-            for (whom, phase) in [NOBODY, STRANGER, OURS].into_iter().zip(&mut phases) {
-                target.store(whom, Relaxed);
+            let targets = [NOWHERE, SEPARATE_TRAIL, MEASURED_TRAIL];
+            for (phase_target, phase) in targets.into_iter().zip(&mut phases) {
+                target.store(phase_target, Relaxed);
                 phase.push(denials(limiter, clients, Some(trail)));
             }
         }
         target.store(END, Relaxed);
     });
-    let [before, beside, during] = phases.map(|phase| medians(&phase));
+    let [without_load, beside_load, under_load] = phases.map(|phase| medians(&phase));
     Measured {
         name: name.to_owned(),
-        before,
-        beside,
-        during,
-        offered_per_second: offered.load(Relaxed) as f64 / (PHASE.as_secs_f64() * ROUNDS as f64),
+        without_load,
+        beside_load,
+        under_load,
+        load_per_second: recorded.load(Relaxed) as f64 / (PHASE.as_secs_f64() * ROUNDS as f64),
         stats: TrailStats::default(),
     }
 }
 
-/// Offers what it should have offered by now, and sleeps a little.
-fn offer(
+/// Records the violations that are due, and sleeps a little, until the end. Counts those on the measured trail.
+fn load(
     limiter: &LocalLimiter,
     trail: &Trail,
-    strangers: &Trail,
+    separate_trail: &Trail,
     target: &AtomicU8,
-    offered: &AtomicU64,
+    recorded: &AtomicU64,
 ) {
-    let buckets: Vec<String> = (0..OFFERED_BUCKETS)
-        .map(|n| format!("attacker_{n}"))
-        .collect();
+    let buckets: Vec<String> = (0..LOAD_BUCKETS).map(|n| format!("attacker_{n}")).collect();
     let mut names = buckets.iter().cycle();
     let decision = {
         let _ = limiter.decide(&request("one"));
         limiter.decide(&request("one"))
     };
     loop {
-        let whom = target.load(Relaxed);
-        let trail = match whom {
-            STRANGER => strangers,
-            OURS => trail,
+        let phase_target = target.load(Relaxed);
+        let trail = match phase_target {
+            SEPARATE_TRAIL => separate_trail,
+            MEASURED_TRAIL => trail,
             END => break,
             _ => {
                 std::thread::sleep(Duration::from_millis(1));
@@ -294,25 +291,25 @@ fn offer(
             }
         };
         let (begun, mut done) = (Instant::now(), 0);
-        while target.load(Relaxed) == whom {
-            let due = (begun.elapsed().as_secs_f64() * OFFERED_PER_SECOND as f64) as u64;
-            // Not everything at once after a pause that was forced on us.
+        while target.load(Relaxed) == phase_target {
+            let due = (begun.elapsed().as_secs_f64() * LOAD_PER_SECOND as f64) as u64;
+            // At most 5,000 at once, so that a pause of this thread is not followed by a burst.
             for client in names
                 .by_ref()
                 .take(due.saturating_sub(done).min(5_000) as usize)
             {
-                offer_one(trail, client, &decision);
+                record_load(trail, client, &decision);
                 done += 1;
             }
             std::thread::sleep(Duration::from_micros(200));
         }
-        if whom == OURS {
-            offered.fetch_add(done, Relaxed);
+        if phase_target == MEASURED_TRAIL {
+            recorded.fetch_add(done, Relaxed);
         }
     }
 }
 
-fn offer_one(trail: &Trail, client: &str, decision: &Decision) {
+fn record_load(trail: &Trail, client: &str, decision: &Decision) {
     trail.note(&Violation {
         rule: "charges",
         per: &[("client", client)],
@@ -330,8 +327,8 @@ fn offer_one(trail: &Trail, client: &str, decision: &Decision) {
 }
 
 fn medians(all: &[Latency]) -> Latency {
-    let median = |of: fn(&Latency) -> f64| {
-        let mut figures: Vec<f64> = all.iter().map(of).collect();
+    let median = |figure: fn(&Latency) -> f64| {
+        let mut figures: Vec<f64> = all.iter().map(figure).collect();
         figures.sort_by(f64::total_cmp);
         figures[figures.len() / 2]
     };

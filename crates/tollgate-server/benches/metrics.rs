@@ -1,4 +1,4 @@
-//! What it costs to count a decision: one through the door, which counts, beside one by the limiter alone, in one run.
+//! `make bench-metrics`: the cost of counting a decision. Compares, in one run, the decider, which counts, with the limiter alone.
 
 #![expect(
     clippy::unwrap_used,
@@ -13,8 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use tollgate::{Limiter, Request};
-use tollgate_server::config;
-use tollgate_server::door::Door;
+use tollgate_server::decider::Decider;
 use tollgate_server::live::Live;
 
 const CHECKS: u32 = 2_000_000;
@@ -26,22 +25,22 @@ const RULES: &str = "rules:
 fn main() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
-    let _within = runtime.enter();
-    let config = config::parse(RULES, &|_| None).unwrap();
+    let _guard = runtime.enter();
+    let config = tollgate_config::parse(RULES, &|_| None).unwrap();
     let live = Live::fixed(config.policy.policy());
-    let door = Door::new(live, Limiter::in_memory(), None);
+    let decider = Decider::new(live, Limiter::in_memory(), None);
     for threads in [1, 2] {
         let mut best = [f64::MAX; 2];
         for _ in 0..5 {
-            let alone = on(threads, || {
-                let policy = door.policy();
+            let alone = time(threads, || {
+                let policy = decider.policy();
                 let request = Request::new().client("client-7");
                 let met = policy.rules().meet(&request);
-                at_once(door.limiter().decide_on(&met))
+                poll_once(decider.limiter().decide_on(&met))
             });
-            let counted = on(threads, || {
-                let policy = door.policy();
-                at_once(door.decide_on(&policy, &Request::new().client("client-7")))
+            let counted = time(threads, || {
+                let policy = decider.policy();
+                poll_once(decider.decide_on(&policy, &Request::new().client("client-7")))
             });
             best = [best[0].min(alone), best[1].min(counted)];
         }
@@ -53,8 +52,8 @@ fn main() {
     }
 }
 
-/// Nanoseconds for one of these, on so many threads at once.
-fn on<T>(threads: u32, decide: impl Fn() -> T + Sync) -> f64 {
+/// Nanoseconds per decision, on this many threads at once.
+fn time<T>(threads: u32, decide: impl Fn() -> T + Sync) -> f64 {
     let begun = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -68,10 +67,10 @@ fn on<T>(threads: u32, decide: impl Fn() -> T + Sync) -> f64 {
     begun.elapsed().as_nanos() as f64 / f64::from(CHECKS)
 }
 
-/// Memory answers at the first poll.
-fn at_once<T>(answer: impl Future<Output = T>) -> T {
-    match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(answer) => answer,
-        Poll::Pending => unreachable!("memory answers at once"),
+/// The result of the first poll: a store in memory never waits.
+fn poll_once<T>(decision: impl Future<Output = T>) -> T {
+    match pin!(decision).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(decision) => decision,
+        Poll::Pending => unreachable!("a store in memory never waits"),
     }
 }

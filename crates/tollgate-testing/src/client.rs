@@ -291,6 +291,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let _ = self.stream.write_all(bytes.as_ref()).await;
     }
 
+    /// Sends a request, and returns its response.
+    pub async fn request(&mut self, bytes: impl AsRef<[u8]>) -> Response {
+        self.send(bytes).await;
+        self.response().await.expect("a response to each request")
+    }
+
     /// The next response; `None` if the connection ended before it.
     pub async fn response(&mut self) -> Option<Response> {
         loop {

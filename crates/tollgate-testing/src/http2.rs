@@ -8,7 +8,9 @@ use http_body::Body;
 use http_body_util::Empty;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 /// What a client sends first.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -32,10 +34,27 @@ where
         + Send
         + 'static,
 {
-    let stream = TokioIo::new(TcpStream::connect(at).await.unwrap());
-    let (sender, connection) = settings.handshake(stream).await.unwrap();
-    tokio::spawn(connection);
-    sender
+    let stream = TcpStream::connect(at).await.unwrap();
+    handshake(stream, settings).await.unwrap().0
+}
+
+/// Begins HTTP/2 over a stream that is connected already. The task ends with the connection.
+///
+/// # Errors
+/// If the connection fails, for example because the server closed it.
+pub async fn handshake<S, B>(
+    stream: S,
+    settings: &Builder<TokioExecutor>,
+) -> hyper::Result<(SendRequest<B>, JoinHandle<hyper::Result<()>>)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Unpin
+        + Send
+        + 'static,
+{
+    let (sender, connection) = settings.handshake(TokioIo::new(stream)).await?;
+    Ok((sender, tokio::spawn(connection)))
 }
 
 /// A GET request.

@@ -213,7 +213,9 @@ where
                 let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                 let _ = builder.serve_connection(io, service).await;
             } else {
-                let builder = hyper::server::conn::http1::Builder::new();
+                let mut builder = hyper::server::conn::http1::Builder::new();
+                // More than the gateway accepts and adds.
+                builder.max_headers(1_000);
                 let connection = builder.serve_connection(io, service);
                 let _ = connection.with_upgrades().await;
             }

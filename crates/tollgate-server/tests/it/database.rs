@@ -1,18 +1,20 @@
 //! Rules and clients in a database: the same promises on SQLite and on PostgreSQL.
 
+mod audit;
+mod tls;
+mod watch;
+
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tollgate_server::database::{
     Changed, Database, DatabaseConfig, FieldChange, Import, MOST_RULES, ViolationFilter,
 };
 
-use crate::kit::database::{TestDatabase, on_both};
+use crate::kit::database::{TestDatabase, block_on, on_both};
 
 const SCOPE: &str = "default";
 
@@ -63,8 +65,8 @@ fn charges() -> Value {
     })
 }
 
-async fn stored_rules_come_back_in_order(place: TestDatabase) {
-    let database = place.open().await;
+async fn stored_rules_come_back_in_order(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let queue =
         json!({ "id": "a", "limit": { "algorithm": "leaky_bucket", "rate": "5/s", "queue": 7 } });
     let rules = [rule("z", 50), charges(), queue];
@@ -74,13 +76,13 @@ async fn stored_rules_come_back_in_order(place: TestDatabase) {
         json!({ "id": "m2" }),
     ];
     database.replace_all(SCOPE, &rules, &clients).await.unwrap();
-    let loaded = place.open().await.load(SCOPE).await.unwrap();
+    let loaded = test_database.open().await.load(SCOPE).await.unwrap();
     assert_eq!(loaded.rules, rules);
     assert_eq!(loaded.clients, clients);
 }
 
-async fn a_limit_in_words_comes_back_in_figures(place: TestDatabase) {
-    let database = place.open().await;
+async fn a_limit_in_words_comes_back_in_figures(test_database: TestDatabase) {
+    let database = test_database.open().await;
     for (words, figures) in [
         (
             "10/s burst 50",
@@ -116,8 +118,8 @@ async fn a_limit_in_words_comes_back_in_figures(place: TestDatabase) {
     );
 }
 
-async fn no_plan_is_a_plan_of_its_own(place: TestDatabase) {
-    let database = place.open().await;
+async fn no_plan_is_a_plan_of_its_own(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let with_plan = |plan: &str, burst| {
         let mut rule = rule("client", burst);
         rule["plan"] = json!(plan);
@@ -141,8 +143,8 @@ async fn no_plan_is_a_plan_of_its_own(place: TestDatabase) {
     );
 }
 
-async fn scopes_do_not_see_each_other(place: TestDatabase) {
-    let database = place.open().await;
+async fn scopes_do_not_see_each_other(test_database: TestDatabase) {
+    let database = test_database.open().await;
     database
         .replace_all("one", &[rule("a", 1)], &[client("m")])
         .await
@@ -169,8 +171,8 @@ async fn scopes_do_not_see_each_other(place: TestDatabase) {
     }
 }
 
-async fn an_import_reports_its_changes_and_touches_nothing_else(place: TestDatabase) {
-    let database = place.open().await;
+async fn an_import_reports_its_changes_and_touches_nothing_else(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let before = [rule("kept", 1), rule("changed", 1), rule("gone", 1)];
     database
         .replace_all(SCOPE, &before, &[client("m1"), client("m2")])
@@ -200,7 +202,7 @@ async fn an_import_reports_its_changes_and_touches_nothing_else(place: TestDatab
     assert_eq!(pruned.removed, ["rule gone", "client m2"]);
     assert_eq!(database.load(SCOPE).await.unwrap().rules, after);
     let (rules, _) = database.list(SCOPE).await.unwrap();
-    assert_eq!(rules[2], unchanged, "its times are those of before");
+    assert_eq!(rules[2], unchanged, "its times are unchanged");
 
     let number = database.generation_number().await.unwrap();
     database
@@ -210,12 +212,12 @@ async fn an_import_reports_its_changes_and_touches_nothing_else(place: TestDatab
     assert_eq!(
         database.generation_number().await.unwrap(),
         number,
-        "nothing changed, nobody has to look"
+        "without a change, nothing has to be reloaded"
     );
 }
 
-async fn a_dry_run_changes_nothing(place: TestDatabase) {
-    let database = place.open().await;
+async fn a_dry_run_changes_nothing(test_database: TestDatabase) {
+    let database = test_database.open().await;
     database
         .replace_all(SCOPE, &[rule("a", 1)], &[])
         .await
@@ -248,8 +250,8 @@ fn names(changed: &[Changed]) -> Vec<&str> {
 }
 
 /// Every optional field of rules and clients.
-async fn fields_left_out_stay_and_null_removes_them(place: TestDatabase) {
-    let database = place.open().await;
+async fn fields_left_out_stay_and_null_removes_them(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let hash = "0123456789abcdef".repeat(4);
     let acme = json!({ "id": "acme", "plan": "pro", "api_key_sha256": hash });
     let stored = || async { database.load(SCOPE).await.unwrap() };
@@ -367,12 +369,12 @@ async fn fields_left_out_stay_and_null_removes_them(place: TestDatabase) {
     assert_eq!(
         stored().await.clients,
         [json!({ "id": "acme" })],
-        "exactly as it was said"
+        "exactly the given fields"
     );
 }
 
-async fn an_import_if_empty_changes_only_empty_scopes(place: TestDatabase) {
-    let database = place.open().await;
+async fn an_import_if_empty_changes_only_empty_scopes(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let how = Import {
         if_empty: true,
         ..Import::default()
@@ -403,8 +405,8 @@ async fn an_import_if_empty_changes_only_empty_scopes(place: TestDatabase) {
     assert!(again.skipped, "it has a client");
 }
 
-async fn an_api_key_that_stays_is_not_given_to_another_client(place: TestDatabase) {
-    let database = place.open().await;
+async fn an_api_key_that_stays_is_not_given_to_another_client(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let with_key = |id: &str| json!({ "id": id, "api_key_sha256": "a".repeat(64) });
     database
         .replace_all(SCOPE, &[], &[with_key("acme")])
@@ -437,8 +439,8 @@ async fn an_api_key_that_stays_is_not_given_to_another_client(place: TestDatabas
     );
 }
 
-async fn one_bad_document_and_nothing_is_imported(place: TestDatabase) {
-    let database = place.open().await;
+async fn one_bad_document_and_nothing_is_imported(test_database: TestDatabase) {
+    let database = test_database.open().await;
     database
         .replace_all(SCOPE, &[rule("a", 1)], &[])
         .await
@@ -449,7 +451,7 @@ async fn one_bad_document_and_nothing_is_imported(place: TestDatabase) {
         rule[field] = value;
         rule
     };
-    for (bad, says) in [
+    for (bad, expected) in [
         (json!(5), "a rule: expected an object"),
         (json!({ "per": [] }), "rule ?: expected an id"),
         (
@@ -481,7 +483,7 @@ async fn one_bad_document_and_nothing_is_imported(place: TestDatabase) {
     ] {
         let rules = [rule("b", 1), bad.clone()];
         let error = database.replace_all(SCOPE, &rules, &[]).await.unwrap_err();
-        assert!(error.to_string().contains(says), "{bad}: {error}");
+        assert!(error.to_string().contains(expected), "{bad}: {error}");
         assert!(error.is_bad_input(), "{error}");
     }
     let twins = [
@@ -496,8 +498,8 @@ async fn one_bad_document_and_nothing_is_imported(place: TestDatabase) {
     assert_eq!(database.load(SCOPE).await.unwrap(), before);
 }
 
-async fn api_keys_can_change_hands_in_one_import(place: TestDatabase) {
-    let database = place.open().await;
+async fn api_keys_can_change_hands_in_one_import(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let with_key = |id: &str, digit: &str| json!({ "id": id, "api_key_sha256": digit.repeat(64) });
     for clients in [
         [with_key("a", "1"), with_key("b", "2")],
@@ -509,8 +511,8 @@ async fn api_keys_can_change_hands_in_one_import(place: TestDatabase) {
     }
 }
 
-async fn every_change_raises_the_generation_also_by_hand(place: TestDatabase) {
-    let database = place.open().await;
+async fn every_change_raises_the_generation_also_by_hand(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let mut last = database.generation_number().await.unwrap();
     for sql in [
         "INSERT INTO rules (id, algorithm, rate, burst) VALUES ('x', 'token_bucket', '10/s', 5)",
@@ -520,7 +522,7 @@ async fn every_change_raises_the_generation_also_by_hand(place: TestDatabase) {
         "UPDATE clients SET plan = 'pro'",
         "DELETE FROM clients",
     ] {
-        place.tell(sql).await;
+        test_database.execute(sql).await;
         let number = database.generation_number().await.unwrap();
         assert!(number > last, "{sql}");
         last = number;
@@ -531,8 +533,8 @@ async fn every_change_raises_the_generation_also_by_hand(place: TestDatabase) {
     assert!(database.generation_number().await.unwrap() >= last + 3);
 }
 
-async fn inactive_rules_are_listed_and_not_loaded(place: TestDatabase) {
-    let database = place.open().await;
+async fn inactive_rules_are_listed_and_not_loaded(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let asleep = json!({ "id": "asleep", "active": false });
     database
         .replace_all(SCOPE, &[rule("a", 1)], &[client("m"), asleep])
@@ -557,8 +559,8 @@ async fn inactive_rules_are_listed_and_not_loaded(place: TestDatabase) {
     assert_eq!(database.load(SCOPE).await.unwrap().rules, [rule("a", 1)]);
 }
 
-async fn text_of_any_kind_is_data_and_never_sql(place: TestDatabase) {
-    let database = place.open().await;
+async fn text_of_any_kind_is_data_and_never_sql(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let odd = [
         "'; DROP TABLE rules; --",
         "\"$1\" ?1 %s",
@@ -583,8 +585,8 @@ async fn text_of_any_kind_is_data_and_never_sql(place: TestDatabase) {
     }
 }
 
-async fn programs_that_start_at_once_make_the_tables_once(place: TestDatabase) {
-    let url = Arc::new(place.url.clone());
+async fn programs_that_start_at_once_make_the_tables_once(test_database: TestDatabase) {
+    let url = Arc::new(test_database.url.clone());
     let programs: Vec<_> = (0..8)
         .map(|_| {
             let url = Arc::clone(&url);
@@ -594,20 +596,20 @@ async fn programs_that_start_at_once_make_the_tables_once(place: TestDatabase) {
     for program in programs {
         program.await.unwrap().unwrap();
     }
-    let database = place.open().await;
+    let database = test_database.open().await;
     assert_eq!(database.generation_number().await.unwrap(), 1);
     database.set_rule(SCOPE, &rule("a", 1)).await.unwrap();
 }
 
-async fn columns_of_a_newer_program_do_no_harm(place: TestDatabase) {
-    let database = place.open().await;
+async fn columns_of_a_newer_program_do_no_harm(test_database: TestDatabase) {
+    let database = test_database.open().await;
     database
         .replace_all(SCOPE, &[rule("a", 1)], &[client("m")])
         .await
         .unwrap();
     let before = database.load(SCOPE).await.unwrap();
-    place
-        .tell(
+    test_database
+        .execute(
             "ALTER TABLE rules ADD COLUMN later TEXT; ALTER TABLE clients ADD COLUMN later TEXT;
              ALTER TABLE violations ADD COLUMN later TEXT",
         )
@@ -627,20 +629,23 @@ async fn columns_of_a_newer_program_do_no_harm(place: TestDatabase) {
         .unwrap();
 }
 
-async fn tables_of_a_newer_program_are_left_alone(place: TestDatabase) {
-    place.open().await.close().await;
-    place
-        .tell("INSERT INTO tollgate_schema (version) VALUES (99)")
+async fn tables_of_a_newer_program_are_left_alone(test_database: TestDatabase) {
+    test_database.open().await.close().await;
+    test_database
+        .execute("INSERT INTO tollgate_schema (version) VALUES (99)")
         .await;
-    let error = Database::open(&place.url).await.unwrap_err().to_string();
+    let error = Database::open(&test_database.url)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("version 99") && error.contains("use a newer tollgate"),
         "{error}"
     );
 }
 
-async fn readers_see_whole_imports_only(place: TestDatabase) {
-    let database = place.open().await;
+async fn readers_see_whole_imports_only(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let set = |burst| {
         (0..20)
             .map(|n| rule(&format!("r{n:02}"), burst))
@@ -696,8 +701,8 @@ async fn readers_see_whole_imports_only(place: TestDatabase) {
     }
 }
 
-async fn more_rules_than_a_scope_may_have_are_refused(place: TestDatabase) {
-    let database = place.open().await;
+async fn more_rules_than_a_scope_may_have_are_refused(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let rules: Vec<Value> = (0..=MOST_RULES)
         .map(|n| json!({ "id": format!("r{n}") }))
         .collect();
@@ -729,11 +734,11 @@ fn a_sqlite_file_is_for_its_owner_alone() {
 
 #[test]
 fn a_database_of_the_version_before_is_brought_up_to_date() {
-    for place in [Place::sqlite(), Place::postgres()] {
+    for test_database in [TestDatabase::sqlite(), TestDatabase::postgres()] {
         block_on(async {
-            place.open().await.close().await;
-            place
-                .tell(
+            test_database.open().await.close().await;
+            test_database
+                .execute(
                     "ALTER TABLE violations DROP COLUMN other_clients;
                      ALTER TABLE violations DROP COLUMN other_ips;
                      ALTER TABLE violations DROP COLUMN other_endpoints;
@@ -742,7 +747,7 @@ fn a_database_of_the_version_before_is_brought_up_to_date() {
                      VALUES (1, 1, 1, 'default', 'a', 'a', 0, 1, 3, 'store', 1)",
                 )
                 .await;
-            let rows = place
+            let rows = test_database
                 .open()
                 .await
                 .violations(&ViolationFilter::default())
@@ -758,12 +763,12 @@ fn a_database_of_the_version_before_is_brought_up_to_date() {
 
 #[test]
 fn a_password_shows_in_no_error_and_no_debug() {
-    let place = Place::postgres();
-    let url = place.url.replace("postgres@", "postgres:s3cr3t@");
+    let test_database = TestDatabase::postgres();
+    let url = test_database.url.replace("postgres@", "postgres:s3cr3t@");
     block_on(async {
         let database = Database::open(&url).await.unwrap();
         assert!(!format!("{database:?}").contains("s3cr3t"), "{database:?}");
-        drop(place);
+        drop(test_database);
         let error = database.load(SCOPE).await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error}");
     });

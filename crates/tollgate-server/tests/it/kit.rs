@@ -3,7 +3,7 @@
 pub(crate) mod database;
 pub(crate) mod open_metrics;
 
-use tollgate_testing::{Gateway, Program, Running};
+use tollgate_testing::{Gateway, Program, Running, Upstream};
 
 /// The program.
 pub(crate) const TOLLGATE: &str = env!("CARGO_BIN_EXE_tollgate");
@@ -21,6 +21,11 @@ pub(crate) fn serve(config: &str) -> Running {
 /// The program as a gateway: see [`Gateway::start`].
 pub(crate) fn gateway(fields: &str, rest: &str) -> Gateway {
     Gateway::start(TOLLGATE, fields, rest)
+}
+
+/// The program as a gateway before this upstream: see [`Gateway::before`].
+pub(crate) fn gateway_before(upstream: Upstream, fields: &str, rest: &str) -> Gateway {
+    Gateway::before(upstream, TOLLGATE, fields, rest)
 }
 
 /// The program as a decision service, with the admin listener. `fields` are those of the section `service` in flow style

@@ -23,6 +23,7 @@ mod cli;
 mod database;
 mod documented;
 mod examples;
+mod gateway;
 mod kit;
 mod operations;
 mod reload;

@@ -152,7 +152,7 @@ fn init_overwrites_only_with_force() {
 
 #[test]
 fn every_line_that_init_comments_out_can_be_used() {
-    let text = include_str!("../../assets/tollgate.yaml");
+    let text = include_str!("../../../assets/tollgate.yaml");
     let uncommented: String = (text.lines())
         .map(|line| match line.trim_start().strip_prefix("# ") {
             // Fields, not prose: a key in small letters and a colon.

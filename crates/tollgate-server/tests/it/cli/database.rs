@@ -195,14 +195,14 @@ fn an_exact_import_makes_the_database_like_the_file() {
 #[test]
 fn a_shared_bucket_without_the_header_is_warned_of() {
     let operator = Operator::at(TestDatabase::sqlite());
-    let says = "all requests without the header share one bucket";
+    let expected = "all requests without the header share one bucket";
     operator.write(
         "rules.yaml",
         "rules:\n- { id: tenant, per: [\"header:X-Tenant\"], limit: 1/s }\n",
     );
     let printed = operator.text(&["rules", "import", "rules.yaml"]);
     assert!(
-        printed.contains(says) && printed.contains("rules.yaml:2:"),
+        printed.contains(expected) && printed.contains("rules.yaml:2:"),
         "{printed}"
     );
     assert!(
@@ -219,7 +219,7 @@ fn a_shared_bucket_without_the_header_is_warned_of() {
         "header:X-Region",
     ]);
     assert!(
-        printed.contains(says) && printed.contains("rule region"),
+        printed.contains(expected) && printed.contains("rule region"),
         "{printed}"
     );
     let printed = operator.text(&["rules", "set", "region", "--per", "header:X-Region,ip"]);
@@ -281,7 +281,7 @@ fn invalid_documents_are_refused_and_change_nothing() {
     let operator = Operator::at(TestDatabase::sqlite());
     operator.text(&["rules", "import", "rules.yaml"]);
     let before = operator.text(&["rules", "list"]);
-    for (text, says) in [
+    for (text, expected) in [
         (
             "rules:\n  - { id: a, per: [client], limit: 10/fortnight }",
             "fortnight",
@@ -304,7 +304,7 @@ fn invalid_documents_are_refused_and_change_nothing() {
     ] {
         operator.write("bad.yaml", text);
         let error = operator.failure(2, &["rules", "import", "bad.yaml"]);
-        assert!(error.contains(says), "{text}: {error}");
+        assert!(error.contains(expected), "{text}: {error}");
     }
     assert_eq!(operator.text(&["rules", "list"]), before);
 }

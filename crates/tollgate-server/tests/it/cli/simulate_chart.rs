@@ -1,4 +1,4 @@
-//! The chart: both files, whole, where they were asked for.
+//! The chart: both files, complete, and where `--out` names them.
 
 use std::fs;
 use std::path::Path;

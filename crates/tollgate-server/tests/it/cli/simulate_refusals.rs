@@ -1,4 +1,4 @@
-//! What is refused, and how that is error.
+//! What `tollgate simulate` refuses, and with which message.
 
 use super::simulate_failure;
 use crate::kit::program;

@@ -217,7 +217,7 @@ fn usage_of_removed_rules_is_shown_and_forgotten() {
 fn wrong_arguments_are_reported_with_what_to_do() {
     let redis = RedisServer::start();
     let program = folder(&over(&redis));
-    for (args, says) in [
+    for (args, expected) in [
         (&["reset"][..], "say whom you mean by --client"),
         (&["reset", "--route", "/x"], "--everybody"),
         (
@@ -236,17 +236,20 @@ fn wrong_arguments_are_reported_with_what_to_do() {
         (&["inspect", "--path", "/a%2fb"], "--path is refused"),
     ] {
         let error = program.failure(2, args);
-        assert!(error.contains(says), "{args:?}: {error}");
+        assert!(error.contains(expected), "{args:?}: {error}");
     }
     let error = program.failure(1, &["inspect", "-c", "none.yaml"]);
     assert!(error.contains("tollgate init"), "{error}");
     drop(redis);
-    for (command, says) in [
+    for (command, expected) in [
         ("inspect", "nothing is known of what is used"),
         ("reset", "only a part may have been forgotten, or nothing"),
     ] {
         let error = program.failure(1, &[command, "--client", "a"]);
-        assert!(error.contains("redis") && error.contains(says), "{error}");
+        assert!(
+            error.contains("redis") && error.contains(expected),
+            "{error}"
+        );
         assert!(error.contains("whether Redis runs there"), "{error}");
     }
 }
@@ -262,7 +265,7 @@ fn usage_in_memory_refers_to_the_running_program() {
         assert!(error.contains("in the memory of the running"), "{error}");
         error
     };
-    for (config, command, right) in [
+    for (config, command, expected) in [
         (
             open,
             "inspect",
@@ -278,7 +281,7 @@ fn usage_in_memory_refers_to_the_running_program() {
         ),
     ] {
         let error = error_of(config, command);
-        assert!(printed.contains(&right), "{printed}");
+        assert!(error.contains(&expected), "{error}");
     }
     let twice = ["inspect", "--attribute", "a=1", "--attribute", "a=2"];
     let rule = "rules: [{ id: a, per: [attribute:a], limit: \"1/s\" }]";
@@ -358,7 +361,7 @@ fn the_service_shows_and_forgets_what_is_in_redis() {
 #[test]
 fn the_service_refuses_invalid_requests() {
     let server = serve(&config(""));
-    for (path, body, says) in [
+    for (path, body, expected) in [
         ("/v1/reset", json!({}), "this names no caller"),
         (
             "/v1/reset",
@@ -406,7 +409,7 @@ fn the_service_refuses_invalid_requests() {
             Some("application/problem+json")
         );
         let detail = response.json()["detail"].as_str().unwrap().to_owned();
-        assert!(detail.starts_with(says), "{body}: {detail}");
+        assert!(detail.starts_with(expected), "{body}: {detail}");
     }
     let large = json!({ "client": "x".repeat(300_000) });
     assert_eq!(post(&server, "/v1/reset", &large).status, 413);

@@ -1,4 +1,4 @@
-//! The audit trail: nothing waits for it, and nothing is missing from it that is not counted.
+//! The audit trail: no request waits for it, and every violation is written or counted as lost.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,9 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 use tollgate::Source;
 use tollgate_server::audit::{Trail, TrailConfig, TrailStats, Violation};
 use tollgate_server::database::{Database, ViolationFilter, ViolationRow};
+use tollgate_testing::wait::{eventually, until};
+use tollgate_testing::{SmallDisk, TIMEOUT};
 
-use crate::database::{Place, block_on, on_both};
-use crate::small_disk::SmallDisk;
+use crate::kit::database::{TestDatabase, block_on, on_both};
 
 on_both!(
     violations_of_one_bucket_in_one_second_are_one_row,
@@ -25,9 +26,7 @@ on_both!(
     a_refused_row_takes_no_others_along,
 );
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A moment that is over, so that it is written soon; the same for all that name it.
+/// A moment in the past, so that its violations are written soon.
 fn moment(second: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + second)
 }
@@ -49,7 +48,7 @@ fn violation<'a>(per: &'a [(&'a str, &'a str)], at: SystemTime) -> Violation<'a>
     }
 }
 
-/// Kept for ever, as the moments of tests are not now.
+/// Without retention, because the moments of the tests are long ago.
 fn config() -> TrailConfig {
     TrailConfig {
         collect_every: Duration::from_millis(20),
@@ -59,7 +58,7 @@ fn config() -> TrailConfig {
     }
 }
 
-/// Nothing is collected before the end.
+/// The same, but violations are collected at the end only.
 fn at_the_end() -> TrailConfig {
     TrailConfig {
         collect_every: Duration::from_secs(3_600),
@@ -75,19 +74,12 @@ async fn all(database: &Database) -> Vec<ViolationRow> {
     database.violations(&filter).await.unwrap()
 }
 
-async fn wait_until(trail: &Trail, what: &str, is_so: impl Fn(TrailStats) -> bool) {
-    let patience = Instant::now() + PATIENCE;
-    while !is_so(trail.stats()) {
-        assert!(
-            Instant::now() < patience,
-            "waited in vain: {what}: {:?}",
-            trail.stats()
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+/// Waits until the statistics of the trail are as expected.
+async fn until_stats(trail: &Trail, what: &str, holds: impl Fn(TrailStats) -> bool) {
+    eventually(what, async || holds(trail.stats())).await;
 }
 
-/// What the trail says of itself and what the database holds is the same.
+/// Checks that the statistics of the trail match the rows of the database.
 async fn assert_adds_up(stats: TrailStats, database: &Database) {
     assert_eq!(stats.noted, stats.written + stats.lost, "{stats:?}");
     assert_eq!((stats.held, stats.backlog), (0, 0), "{stats:?}");
@@ -95,8 +87,8 @@ async fn assert_adds_up(stats: TrailStats, database: &Database) {
     assert_eq!(stored.unsigned_abs(), stats.written, "{stats:?}");
 }
 
-async fn violations_of_one_bucket_in_one_second_are_one_row(place: Place) {
-    let database = place.open().await;
+async fn violations_of_one_bucket_in_one_second_are_one_row(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let trail = Trail::start(database.clone(), at_the_end());
     let per = [("client", "merchant_123"), ("route", "/v1/charges/{*rest}")];
     for n in 0..1_000 {
@@ -105,7 +97,7 @@ async fn violations_of_one_bucket_in_one_second_are_one_row(place: Place) {
     }
     trail.note(&violation(&per, moment(6)));
     trail.note(&violation(&[("client", "merchant_124")], moment(6)));
-    let stats = trail.close(PATIENCE).await;
+    let stats = trail.close(TIMEOUT).await;
     assert_eq!(
         (stats.noted, stats.folded, stats.rows, stats.lost),
         (1_002, 999, 3, 0)
@@ -128,12 +120,12 @@ async fn violations_of_one_bucket_in_one_second_are_one_row(place: Place) {
         generation: 7,
         ..ViolationRow::default()
     };
-    assert_eq!(rows.last(), Some(&expected), "the newest come first");
+    assert_eq!(rows.last(), Some(&expected), "the newest is the first");
     assert_eq!(rows.len(), 3);
 }
 
-async fn a_shared_bucket_shows_that_others_were_denied_too(place: Place) {
-    let database = place.open().await;
+async fn a_shared_bucket_shows_that_others_were_denied_too(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let trail = Trail::start(database.clone(), at_the_end());
     let odd = "ann\nx\u{202e} ".repeat(40);
     let note = |second: u64, client: &str, ip: u8, route: &'static str| {
@@ -157,13 +149,13 @@ async fn a_shared_bucket_shows_that_others_were_denied_too(place: Place) {
     for _ in 0..3 {
         note(5, &odd, 1, "/a");
     }
-    // Of another thread, which has a lane of its own.
+    // Other threads have lanes of their own.
     std::thread::scope(|scope| {
         scope.spawn(|| note(1, "ann", 1, "/a"));
         scope.spawn(|| note(6, "ann", 1, "/a"));
         scope.spawn(|| note(6, "bob", 2, "/b"));
     });
-    trail.close(PATIENCE).await;
+    trail.close(TIMEOUT).await;
     let mut rows = all(&database).await;
     rows.sort_by_key(|row| row.at_us);
     let others: Vec<_> = rows
@@ -186,15 +178,15 @@ async fn a_shared_bucket_shows_that_others_were_denied_too(place: Place) {
             (2, [true, true, true]),
         ]
     );
-    assert_eq!(rows[5].client.as_deref(), Some("ann"), "the first");
+    assert_eq!(rows[5].client.as_deref(), Some("ann"), "the first client");
 }
 
-async fn a_million_from_many_threads_are_all_accounted_for(place: Place) {
-    let database = place.open().await;
+async fn a_million_from_many_threads_are_all_accounted_for(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let trail = Trail::start(
         database.clone(),
         TrailConfig {
-            // Small enough that some find no room.
+            // Too few for all of them.
             most_folds: 4_096,
             ..config()
         },
@@ -211,20 +203,15 @@ async fn a_million_from_many_threads_are_all_accounted_for(place: Place) {
             });
         }
     });
-    let stats = trail.close(PATIENCE).await;
+    let stats = trail.close(TIMEOUT).await;
     assert_eq!(stats.noted, 1_000_000);
     assert!(stats.written > 0 && stats.lost > 0, "{stats:?}");
     assert_adds_up(stats, &database).await;
 }
 
-async fn violations_of_one_bucket_from_many_threads_are_one_row(place: Place) {
-    let database = place.open().await;
-    // Collected at the end and no sooner.
-    let patient = TrailConfig {
-        collect_every: Duration::from_secs(3_600),
-        ..config()
-    };
-    let trail = Trail::start(database.clone(), patient);
+async fn violations_of_one_bucket_from_many_threads_are_one_row(test_database: TestDatabase) {
+    let database = test_database.open().await;
+    let trail = Trail::start(database.clone(), at_the_end());
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -235,7 +222,7 @@ async fn violations_of_one_bucket_from_many_threads_are_one_row(place: Place) {
             });
         }
     });
-    let stats = trail.close(PATIENCE).await;
+    let stats = trail.close(TIMEOUT).await;
     let rows = database
         .violations(&ViolationFilter::default())
         .await
@@ -246,8 +233,8 @@ async fn violations_of_one_bucket_from_many_threads_are_one_row(place: Place) {
     assert_adds_up(stats, &database).await;
 }
 
-async fn odd_text_is_stored_escaped_and_bounded(place: Place) {
-    let database = place.open().await;
+async fn odd_text_is_stored_escaped_and_bounded(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let trail = Trail::start(database.clone(), config());
     let long = "x".repeat(1_000_000);
     let cases = [
@@ -274,7 +261,7 @@ async fn odd_text_is_stored_escaped_and_bounded(place: Place) {
         violation.route = Some(text);
         trail.note(&violation);
     }
-    assert_adds_up(trail.close(PATIENCE).await, &database).await;
+    assert_adds_up(trail.close(TIMEOUT).await, &database).await;
     let mut rows = all(&database).await;
     rows.reverse();
     assert_eq!(rows.len(), cases.len());
@@ -293,12 +280,12 @@ async fn odd_text_is_stored_escaped_and_bounded(place: Place) {
     }
     assert_eq!(
         rows[6].bucket, "charges client=a\\u{20}route\\u{3d}/admin",
-        "no value poses as another part"
+        "no value can look like another part"
     );
 }
 
-async fn queries_find_matching_violations(place: Place) {
-    let database = place.open().await;
+async fn queries_find_matching_violations(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let trail = Trail::start(database.clone(), config());
     for second in 0..10 {
         for client in ["ann", "bob"] {
@@ -312,11 +299,11 @@ async fn queries_find_matching_violations(place: Place) {
             trail.note(&violation);
         }
     }
-    trail.close(PATIENCE).await;
-    let ask = async |filter: ViolationFilter| database.violations(&filter).await.unwrap();
+    trail.close(TIMEOUT).await;
+    let query = async |filter: ViolationFilter| database.violations(&filter).await.unwrap();
     let none = ViolationFilter::default;
-    assert_eq!(ask(none()).await.len(), 20);
-    let ann = ask(ViolationFilter {
+    assert_eq!(query(none()).await.len(), 20);
+    let ann = query(ViolationFilter {
         client: Some("ann".into()),
         ..none()
     })
@@ -332,13 +319,13 @@ async fn queries_find_matching_violations(place: Place) {
         since_us: Some(ann[3].at_us),
         ..none()
     };
-    let bobs = ask(bobs).await;
+    let bobs = query(bobs).await;
     assert!(
         bobs.len() == 2 && bobs.iter().all(|row| row.client.as_deref() == Some("bob")),
         "{bobs:?}"
     );
     assert_eq!(
-        ask(ViolationFilter {
+        query(ViolationFilter {
             limit: Some(3),
             ..none()
         })
@@ -347,7 +334,7 @@ async fn queries_find_matching_violations(place: Place) {
         3
     );
     assert!(
-        ask(ViolationFilter {
+        query(ViolationFilter {
             client: Some("' OR 1=1 --".into()),
             ..none()
         })
@@ -356,8 +343,8 @@ async fn queries_find_matching_violations(place: Place) {
     );
 }
 
-async fn only_violations_older_than_the_retention_are_removed(place: Place) {
-    let database = place.open().await;
+async fn only_violations_older_than_the_retention_are_removed(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let now = SystemTime::now();
     let row = |number: i64, age: Duration| {
         let at = (now - age).duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -385,19 +372,18 @@ async fn only_violations_older_than_the_retention_are_removed(place: Place) {
             ..config()
         },
     );
-    let patience = Instant::now() + PATIENCE;
-    while database.count_violations().await.unwrap() > 200 {
-        assert!(Instant::now() < patience, "old violations stay");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    trail.close(PATIENCE).await;
+    eventually("the old violations to be removed", async || {
+        database.count_violations().await.unwrap() <= 200
+    })
+    .await;
+    trail.close(TIMEOUT).await;
     let rows = all(&database).await;
     assert_eq!(rows.len(), 200);
     assert!(rows.iter().all(|kept| kept.at_us == young[0].1.at_us));
 }
 
-async fn a_batch_that_is_sent_twice_counts_once(place: Place) {
-    let database = place.open().await;
+async fn a_batch_that_is_sent_twice_counts_once(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let row = ViolationRow {
         count: 5,
         ..ViolationRow::default()
@@ -411,12 +397,12 @@ async fn a_batch_that_is_sent_twice_counts_once(place: Place) {
     assert_eq!(
         database.count_violations().await.unwrap(),
         6_000,
-        "another writer's are others"
+        "those of another writer are counted too"
     );
 }
 
-async fn more_buckets_than_there_is_room_for_are_counted_as_lost(place: Place) {
-    let database = place.open().await;
+async fn more_buckets_than_there_is_room_for_are_counted_as_lost(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let small = TrailConfig {
         most_folds: 160,
         ..at_the_end()
@@ -428,14 +414,14 @@ async fn more_buckets_than_there_is_room_for_are_counted_as_lost(place: Place) {
     }
     assert!(trail.stats().held <= 160, "{:?}", trail.stats());
     assert_eq!(trail.lost() + trail.stats().held as u64, 10_000);
-    assert_adds_up(trail.close(PATIENCE).await, &database).await;
+    assert_adds_up(trail.close(TIMEOUT).await, &database).await;
 }
 
-/// As where the database has an encoding of its own, or somebody added a condition to the table.
-async fn a_refused_row_takes_no_others_along(place: Place) {
-    let database = place.open().await;
-    place
-        .tell(match place.server {
+/// As when the database has another encoding, or an operator added a condition to the table.
+async fn a_refused_row_takes_no_others_along(test_database: TestDatabase) {
+    let database = test_database.open().await;
+    test_database
+        .execute(match test_database.server {
             None => {
                 "CREATE TRIGGER picky BEFORE INSERT ON violations WHEN NEW.client LIKE 'evil%'
                  BEGIN SELECT RAISE(ABORT, 'no'); END"
@@ -451,17 +437,17 @@ async fn a_refused_row_takes_no_others_along(place: Place) {
         };
         trail.note(&violation(&[("client", &client)], moment(0)));
     }
-    let stats = trail.close(PATIENCE).await;
+    let stats = trail.close(TIMEOUT).await;
     assert_eq!((stats.written, stats.lost), (298, 2));
     assert_adds_up(stats, &database).await;
 }
 
-async fn violations_after_the_end_are_counted_as_lost(place: Place) {
-    let database = place.open().await;
+async fn violations_after_the_end_are_counted_as_lost(test_database: TestDatabase) {
+    let database = test_database.open().await;
     let trail = Trail::start(database.clone(), config());
     let per = [("client", "late")];
     trail.note(&violation(&per, moment(0)));
-    trail.close(PATIENCE).await;
+    trail.close(TIMEOUT).await;
     trail.note(&violation(&per, moment(0)));
     let stats = trail.stats();
     assert_eq!((stats.noted, stats.written, stats.lost), (2, 1, 1));
@@ -471,8 +457,8 @@ async fn violations_after_the_end_are_counted_as_lost(place: Place) {
 #[test]
 fn a_crash_under_load_loses_nothing_uncounted() {
     block_on(async {
-        let mut place = Place::postgres();
-        let database = place.open().await;
+        let mut test_database = TestDatabase::postgres();
+        let database = test_database.open().await;
         let small = TrailConfig {
             batch: 100,
             ..config()
@@ -493,28 +479,20 @@ fn a_crash_under_load_loses_nothing_uncounted() {
                     std::thread::sleep(Duration::from_millis(2));
                 }
             });
-            let server = place.server.as_mut().unwrap();
+            let server = test_database.server.as_mut().unwrap();
             for _ in 0..2 {
                 let written = trail.stats().written;
-                let patience = Instant::now() + PATIENCE;
-                while trail.stats().written == written {
-                    assert!(Instant::now() < patience, "{:?}", trail.stats());
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                until("more rows", || trail.stats().written > written);
                 let failures = trail.stats().failures;
                 server.kill();
-                // It stays away until that was noticed: who writes nothing just then, or waits for a connection, would not.
-                let patience = Instant::now() + PATIENCE;
-                while trail.stats().failures == failures {
-                    assert!(Instant::now() < patience, "{:?}", trail.stats());
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                server.start_again();
+                // It stays down until the trail notices, which may be waiting for a connection or have nothing to write just then.
+                until("a failure", || trail.stats().failures > failures);
+                server.restart();
             }
             is_over.store(true, Relaxed);
             offering.join().unwrap();
         });
-        let stats = trail.close(PATIENCE).await;
+        let stats = trail.close(TIMEOUT).await;
         assert!(stats.failures > 0 && stats.written > 0, "{stats:?}");
         assert_adds_up(stats, &database).await;
     });
@@ -523,25 +501,25 @@ fn a_crash_under_load_loses_nothing_uncounted() {
 #[test]
 fn a_lasting_outage_costs_a_bounded_backlog() {
     block_on(async {
-        let mut place = Place::postgres();
-        let database = place.open().await;
+        let mut test_database = TestDatabase::postgres();
+        let database = test_database.open().await;
         let small = TrailConfig {
             most_backlog: 500,
             ..config()
         };
         let trail = Trail::start(database.clone(), small);
-        place.server.as_mut().unwrap().kill();
+        test_database.server.as_mut().unwrap().kill();
         for second in 0..50 {
             for n in 0..100 {
                 let client = n.to_string();
                 trail.note(&violation(&[("client", &client)], moment(second)));
             }
-            wait_until(&trail, "it was collected", |stats| {
+            until_stats(&trail, "the collection", |stats| {
                 stats.held == 0 || stats.lost > 0
             })
             .await;
         }
-        wait_until(&trail, "it is full", |stats| {
+        until_stats(&trail, "a full backlog", |stats| {
             stats.lost > 0 && stats.failures > 0
         })
         .await;
@@ -575,17 +553,17 @@ fn a_full_disk_costs_counted_violations_and_no_delay() {
                 let client = n.to_string();
                 trail.note(&violation(&[("client", &client)], moment(second)));
             }
-            wait_until(&trail, "it was collected", |stats| stats.held == 0).await;
+            until_stats(&trail, "the collection", |stats| stats.held == 0).await;
         }
-        wait_until(&trail, "the disk is full", |stats| {
+        until_stats(&trail, "a full disk", |stats| {
             stats.failures > 0 && stats.lost > 0
         })
         .await;
         assert!(trail.stats().written > 0, "{:?}", trail.stats());
-        // Room again: what waits is written, and so is what comes.
+        // With room again, the backlog is written, and so are new violations.
         let written = trail.stats().written;
         disk.make_room();
-        wait_until(&trail, "it is written again", |stats| {
+        until_stats(&trail, "more rows", |stats| {
             stats.written > written && stats.backlog == 0
         })
         .await;
@@ -604,16 +582,16 @@ fn a_database_that_comes_later_gets_what_was_noted_before() {
         let url = format!("sqlite:{}", missing.join("tollgate.db").display());
         let trail = Trail::start_at(url.clone(), config());
         trail.note(&violation(&[("client", "a")], moment(1)));
-        wait_until(&trail, "a failure", |stats| stats.failures > 0).await;
+        until_stats(&trail, "a failure", |stats| stats.failures > 0).await;
         std::fs::create_dir(&missing).unwrap();
-        wait_until(&trail, "a row", |stats| stats.written == 1).await;
+        until_stats(&trail, "a row", |stats| stats.written == 1).await;
         trail.note(&violation(&[("client", "b")], moment(2)));
-        let stats = trail.close(PATIENCE).await;
+        let stats = trail.close(TIMEOUT).await;
         assert_eq!((stats.noted, stats.written, stats.lost), (2, 2, 0));
 
         let never = Trail::start_at("sqlite:/nowhere/at/all/tollgate.db".to_owned(), config());
         never.note(&violation(&[("client", "a")], moment(1)));
-        let stats = never.close(PATIENCE).await;
+        let stats = never.close(TIMEOUT).await;
         assert_eq!((stats.noted, stats.written, stats.lost), (1, 0, 1));
     });
 }

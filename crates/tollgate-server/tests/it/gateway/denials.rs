@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tollgate_testing::wait::eventually;
-use tollgate_testing::{Connection, Gateway, Response, TIMEOUT};
+use tollgate_testing::{Connection, Response, TIMEOUT};
 
+use super::{SERVICE, reset};
 use crate::kit;
 
 const HOURLY: &str = "rules: [{ id: address, per: [ip], limit: \"1/h burst 2\" }]";
@@ -98,15 +99,6 @@ async fn every_denial_is_answered_named_counted_and_logged() {
             assert_eq!(line.get(same), lines[2].get(same), "{line}");
         }
     }
-}
-
-const SERVICE: &str = "service: { listen: 127.0.0.1:0, token: a-token-of-the-test }";
-
-/// Resets the limits of 127.0.0.1 through the [`SERVICE`].
-fn reset(gateway: &Gateway) {
-    let token = "authorization: Bearer a-token-of-the-test";
-    let response = gateway.post("/v1/reset", &[token], "{\"ip\":\"127.0.0.1\"}");
-    assert_eq!(response.status, 200, "{response:?}");
 }
 
 #[tokio::test]

@@ -1,163 +1,140 @@
-//! HTTP/2 without TLS, by callers who know that it is spoken; and what they must not do.
+//! HTTP/2 without TLS, by clients with prior knowledge, and clients that abuse the protocol.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
-use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tollgate_testing::gateway::PLENTY;
+use tollgate_testing::http2::{PREFACE, connect, connect_with, frame, get, handshake};
+use tollgate_testing::{Connection, Gateway, TIMEOUT};
 
-use crate::gateway::{Front, PLENTY, start};
+use crate::kit;
 
-pub(crate) async fn connect<B>(front: &Front) -> SendRequest<B>
-where
-    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-        + Unpin
-        + Send
-        + 'static,
-{
-    let stream = TokioIo::new(TcpStream::connect(front.address).await.unwrap());
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), stream)
-        .await
-        .unwrap();
-    tokio::spawn(connection);
-    sender
+/// A client that accepts this many bytes of a response at once.
+async fn connect_with_window(gateway: &Gateway, bytes: u32) -> SendRequest<Empty<Bytes>> {
+    let mut settings = Builder::new(TokioExecutor::new());
+    settings.initial_stream_window_size(bytes);
+    connect_with(gateway.address, &settings).await
 }
 
-/// A caller who takes so many bytes of an answer at a time; with 0, nothing of any.
-async fn connect_with_window(front: &Front, bytes: u32) -> SendRequest<Empty<Bytes>> {
-    let stream = TokioIo::new(TcpStream::connect(front.address).await.unwrap());
-    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-        .initial_stream_window_size(bytes)
-        .handshake(stream)
-        .await
-        .unwrap();
-    tokio::spawn(connection);
-    sender
-}
-
-pub(crate) fn ask(path: &str) -> Request<Empty<Bytes>> {
-    Request::get(format!("http://a{path}"))
-        .body(Empty::new())
-        .unwrap()
-}
-
-fn closed(reason: &str) -> String {
+fn closed_early(reason: &str) -> String {
     format!("tollgate_gateway_connections_closed_early_total{{reason=\"{reason}\"}}")
 }
 
-#[tokio::test]
-async fn who_gives_no_window_for_its_answers_is_cut_off() {
-    let front = start("send_timeout: 500ms", PLENTY).await;
-    let mut sender = connect_with_window(&front, 0).await;
-    let response = sender.send_request(ask("/big/1000000")).await.unwrap();
-    assert_eq!(response.status(), 200);
-    front
-        .until_figure(&closed("send_timeout"), |count| count == 1)
+async fn until_all_closed(gateway: &Gateway) {
+    gateway
+        .until_metric("tollgate_gateway_connections_open", |open| open == 0.0)
         .await;
-    assert!(response.into_body().collect().await.is_err());
-    front
-        .until_figure("tollgate_gateway_connections_open", |open| open == 0)
-        .await;
-    front.end().await;
 }
 
 #[tokio::test]
-async fn who_takes_its_answer_bit_by_bit_or_waits_for_the_service_is_not() {
+async fn a_client_without_a_window_is_closed_after_send_timeout() {
+    let gateway = kit::gateway("send_timeout: 500ms", PLENTY);
+    let mut sender = connect_with_window(&gateway, 0).await;
+    let response = sender.send_request(get("/big/1000000")).await.unwrap();
+    assert_eq!(response.status(), 200);
+    gateway
+        .until_metric(&closed_early("send_timeout"), |count| count == 1.0)
+        .await;
+    assert!(response.into_body().collect().await.is_err());
+    until_all_closed(&gateway).await;
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn send_timeout_spares_slow_readers_and_slow_upstreams() {
     const BIG: usize = 600_000;
-    let front = start("send_timeout: 5s", PLENTY).await;
-    // The service takes its time, which is not the caller's fault.
-    let mut sender = connect_with_window(&front, 65_535).await;
-    let waits = async {
-        let response = sender.send_request(ask("/wait/8000")).await.unwrap();
+    let gateway = kit::gateway("send_timeout: 5s", PLENTY);
+    // The upstream is slow, not the client.
+    let mut sender = connect_with_window(&gateway, 65_535).await;
+    let slow_upstream = async {
+        let response = sender.send_request(get("/wait/8000")).await.unwrap();
         response.into_body().collect().await.unwrap();
     };
-    let mut sender = connect_with_window(&front, 65_535).await;
-    let takes_little = async {
-        let response = sender.send_request(ask(&format!("/big/{BIG}"))).await;
+    let mut sender = connect_with_window(&gateway, 65_535).await;
+    let slow_reader = async {
+        let response = sender.send_request(get(&format!("/big/{BIG}"))).await;
         let mut body = response.unwrap().into_body();
-        let (mut taken, began) = (0, Instant::now());
+        let (mut received, began) = (0, Instant::now());
         while let Some(frame) = body.frame().await {
             let bytes = frame.unwrap().into_data().unwrap().len();
-            taken += bytes;
-            // 80 kB a second, of whatever size the frames are.
+            received += bytes;
+            // 80 kB a second, whatever size the frames have.
             let pause = Duration::from_micros(u64::try_from(bytes * 12).unwrap());
             tokio::time::sleep(pause).await;
         }
-        assert_eq!(taken, BIG);
+        assert_eq!(received, BIG);
         began.elapsed()
     };
-    let ((), took) = tokio::join!(waits, takes_little);
+    let ((), duration) = tokio::join!(slow_upstream, slow_reader);
     assert!(
-        took > Duration::from_secs(6),
-        "longer than one may take nothing: {took:?}"
+        duration > Duration::from_secs(6),
+        "longer than a client may read nothing: {duration:?}"
     );
-    assert_eq!(front.figure(&closed("send_timeout")), 0);
-    front.end().await;
+    assert_eq!(gateway.count(&closed_early("send_timeout")), 0);
+    gateway.stop();
 }
 
-#[tokio::test]
-async fn a_connection_that_is_too_old_ends_when_its_requests_have() {
-    let front = start("max_age: 1s", PLENTY).await;
-    let stream = TokioIo::new(TcpStream::connect(front.address).await.unwrap());
-    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream)
-        .await
-        .unwrap();
-    let connection = tokio::spawn(connection);
-    // It is told to go while this is under way, and hears the answer all the same.
-    let response = sender.send_request(ask("/wait/4000")).await.unwrap();
-    assert_eq!(front.figure(&closed("age")), 1);
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_past_max_age_ends_after_its_requests() {
+    let gateway = kit::gateway("max_age: 1s", PLENTY);
+    let stream = TcpStream::connect(gateway.address).await.unwrap();
+    let settings = Builder::new(TokioExecutor::new());
+    let (mut sender, connection) = handshake(stream, &settings).await.unwrap();
+    // The client is asked to leave while this is in flight, and receives the response all the same.
+    let response = sender.send_request(get("/wait/4000")).await.unwrap();
+    assert_eq!(gateway.count(&closed_early("age")), 1);
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
-    let ended = tokio::time::timeout(crate::gateway::PATIENCE, connection).await;
+    let ended = tokio::time::timeout(TIMEOUT, connection).await;
     ended.unwrap().unwrap().expect("a good end");
-    // One of HTTP/1.1 may be of any age.
-    let mut old = TcpStream::connect(front.address).await.unwrap();
-    let said = b"GET /wait/3000 HTTP/1.1\r\nHost: a\r\n\r\n";
+    // HTTP/1.1 connections may have any age.
+    let mut old = Connection::open(gateway.address).await;
     for _ in 0..2 {
-        old.write_all(said).await.unwrap();
-        let heard = crate::gateway::hear_one(&mut old).await.unwrap();
-        assert_eq!(heard.status, 200);
+        let response = old
+            .request("GET /wait/3000 HTTP/1.1\r\nHost: a\r\n\r\n")
+            .await;
+        assert_eq!(response.status, 200);
     }
-    assert_eq!(front.figure(&closed("age")), 1);
-    front.end().await;
+    assert_eq!(gateway.count(&closed_early("age")), 1);
+    gateway.stop();
 }
 
-#[tokio::test]
-async fn requests_side_by_side_are_each_decided_on() {
+#[tokio::test(flavor = "multi_thread")]
+async fn each_of_many_concurrent_requests_is_decided() {
     let rules = "rules: [{ id: address, per: [ip], limit: \"1/h burst 10\" }]";
-    let front = start("", rules).await;
-    let sender = connect(&front).await;
-    let asks: Vec<_> = (0..30)
+    let gateway = kit::gateway("", rules);
+    let sender = connect(gateway.address).await;
+    let requests: Vec<_> = (0..30)
         .map(|_| {
             let mut sender = sender.clone();
             tokio::spawn(async move {
-                let request = Request::get("http://a/wait/50")
-                    .body(Empty::<Bytes>::new())
-                    .unwrap();
-                sender.send_request(request).await.unwrap().status()
+                let response = sender.send_request(get("/wait/50")).await;
+                response.unwrap().status()
             })
         })
         .collect();
-    let mut passed = 0;
-    for ask in asks {
-        match ask.await.unwrap() {
-            StatusCode::OK => passed += 1,
+    let mut admitted = 0;
+    for request in requests {
+        match request.await.unwrap() {
+            StatusCode::OK => admitted += 1,
             status => assert_eq!(status, StatusCode::TOO_MANY_REQUESTS),
         }
     }
-    assert_eq!((passed, front.behind.count()), (10, 10));
+    assert_eq!((admitted, gateway.upstream.hits()), (10, 10));
     drop(sender);
-    front.end().await;
+    gateway.stop();
 }
 
-#[tokio::test]
-async fn who_is_denied_in_the_midst_of_a_long_body_hears_of_it_and_goes_on() {
+#[tokio::test(flavor = "multi_thread")]
+async fn denials_during_long_bodies_keep_the_connection() {
     let rules = "rules: [{ id: address, per: [ip], limit: \"1/h burst 1\" }]";
-    let front = start("max_body: 1KiB", rules).await;
-    let mut sender = connect(&front).await;
+    let gateway = kit::gateway("max_body: 1KiB", rules);
+    let mut sender = connect(gateway.address).await;
     let long = || Full::from(Bytes::from(vec![b'x'; 3_000_000]));
     for expected in [413, 429, 429] {
         let request = Request::post("http://a/echo").body(long()).unwrap();
@@ -165,104 +142,77 @@ async fn who_is_denied_in_the_midst_of_a_long_body_hears_of_it_and_goes_on() {
         assert_eq!(response.status().as_u16(), expected);
         response.into_body().collect().await.unwrap();
     }
-    assert_eq!(front.behind.count(), 0);
+    assert_eq!(gateway.upstream.hits(), 0);
     drop(sender);
-    front.end().await;
+    gateway.stop();
 }
 
-#[tokio::test]
-async fn a_host_beside_another_authority_is_refused() {
-    let front = start("", PLENTY).await;
-    let mut sender = connect(&front).await;
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_differs_from_the_authority_is_refused() {
+    let gateway = kit::gateway("", PLENTY);
+    let mut sender = connect(gateway.address).await;
     for (host, expected) in [("a", 200), ("b", 400)] {
-        let request = Request::get("http://a/").header("host", host);
-        let response = sender
-            .send_request(request.body(Empty::<Bytes>::new()).unwrap())
-            .await
-            .unwrap();
-        assert_eq!(response.status().as_u16(), expected, "{host}");
+        let mut request = get("/");
+        let host = http::HeaderValue::from_static(host);
+        request.headers_mut().insert("host", host.clone());
+        let response = sender.send_request(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), expected, "{host:?}");
     }
-    assert_eq!((front.behind.count(), front.decided().await), (1, 1));
+    assert_eq!((gateway.upstream.hits(), gateway.decisions()), (1, 1));
     drop(sender);
-    front.end().await;
+    gateway.stop();
 }
 
-#[tokio::test]
-async fn at_the_end_what_is_under_way_ends() {
-    let front = start("", PLENTY).await;
-    let mut sender = connect(&front).await;
-    let request = Request::get("http://a/wait/1500")
-        .body(Empty::<Bytes>::new())
-        .unwrap();
-    let answer = tokio::spawn(async move { sender.send_request(request).await.unwrap().status() });
-    front.behind.until(1).await;
-    front.end().await;
-    assert_eq!(answer.await.unwrap(), StatusCode::OK);
+#[tokio::test(flavor = "multi_thread")]
+async fn shutdown_waits_for_requests_in_flight() {
+    let gateway = kit::gateway("", PLENTY);
+    let mut sender = connect(gateway.address).await;
+    let request = tokio::spawn(async move {
+        let response = sender.send_request(get("/wait/1500")).await;
+        response.unwrap().status()
+    });
+    gateway.upstream.until_hits(1).await;
+    gateway.stop();
+    assert_eq!(request.await.unwrap(), StatusCode::OK);
 }
 
-/// An HTTP/2 frame as it is written.
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let mut frame = length[1..].to_vec();
-    frame.extend([kind, flags]);
-    frame.extend(stream.to_be_bytes());
-    frame.extend(payload);
-    frame
-}
-
-/// CVE-2023-44487: requests that are taken back as soon as they were made.
-#[tokio::test]
-async fn a_flood_of_requests_that_are_taken_back_ends_its_own_connection_and_no_other() {
+/// CVE-2023-44487: requests that are cancelled as soon as they were sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_cancelled_requests_ends_only_its_connection() {
     const FLOOD: u32 = 20_000;
-    let front = start("", PLENTY).await;
-    let mut other = connect(&front).await;
-    let mut attacker = TcpStream::connect(front.address).await.unwrap();
-    let mut said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    said.extend(frame(4, 0, 0, &[]));
+    let gateway = kit::gateway("", PLENTY);
+    let mut other = connect(gateway.address).await;
+    let mut attacker = Connection::open(gateway.address).await;
+    let mut flood = [PREFACE, &frame(4, 0, 0, &[])].concat();
     for nth in 0..FLOOD {
-        // GET / of http at "a", with the end of headers and of the stream.
-        let request = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
-        said.extend(frame(1, 5, 2 * nth + 1, &request));
-        said.extend(frame(3, 0, 2 * nth + 1, &8_u32.to_be_bytes()));
+        flood.extend(frame(1, 5, 2 * nth + 1, GET));
+        flood.extend(frame(RESET, 0, 2 * nth + 1, &8_u32.to_be_bytes()));
     }
-    // It does not get to the end.
-    let _ = attacker.write_all(&said).await;
-    let ask = || {
-        Request::get("http://a/")
-            .body(Empty::<Bytes>::new())
-            .unwrap()
-    };
-    assert_eq!(
-        other.send_request(ask()).await.unwrap().status(),
-        StatusCode::OK
-    );
-    let mut heard = Vec::new();
-    let _ = attacker.read_to_end(&mut heard).await;
-    // GOAWAY, with the request to calm down.
-    let goaway = heard
+    // The gateway does not read all of it.
+    attacker.try_send(&flood).await;
+    let response = other.send_request(get("/")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let received = attacker.bytes_to_end().await;
+    // GOAWAY with ENHANCE_YOUR_CALM.
+    let goaway = received
         .windows(9)
         .position(|head| head[3] == 7 && head[5..] == [0; 4]);
-    let reason = &heard[goaway.expect("the connection is ended with a reason") + 13..][..4];
+    let reason = &received[goaway.expect("the connection ends with a reason") + 13..][..4];
     assert_eq!(reason, 11_u32.to_be_bytes());
-    assert!(
-        front.behind.count() < FLOOD as usize / 2,
-        "{}",
-        front.behind.count()
-    );
-    assert_eq!(
-        other.send_request(ask()).await.unwrap().status(),
-        StatusCode::OK
-    );
+    let hits = gateway.upstream.hits();
+    assert!(hits < FLOOD as usize / 2, "{hits}");
+    let response = other.send_request(get("/")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
     drop(other);
-    front.end().await;
+    gateway.stop();
 }
 
-/// Frames that cost work and are no part of a request.
-#[tokio::test]
+/// Frames that cause work and are not part of a request.
+#[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_control_frames_ends_its_own_connection() {
     const FLOOD: usize = 20_000;
-    let front = start("", PLENTY).await;
-    let mut other = connect(&front).await;
+    let gateway = kit::gateway("", PLENTY);
+    let mut other = connect(gateway.address).await;
     let floods = [
         ("PING", frame(6, 0, 0, &[7; 8])),
         ("SETTINGS", frame(4, 0, 0, &[])),
@@ -271,88 +221,76 @@ async fn a_flood_of_control_frames_ends_its_own_connection() {
         ("unknown", frame(0xbe, 0, 0, &[1, 2, 3])),
     ];
     for (nth, (name, repeated)) in (0..).zip(&floods) {
-        let mut attacker = TcpStream::connect(front.address).await.unwrap();
-        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        let mut attacker = TcpStream::connect(gateway.address).await.unwrap();
+        let preface = PREFACE.to_vec();
         let flood = [preface, frame(4, 0, 0, &[]), repeated.repeat(FLOOD)].concat();
-        let (mut reading, mut writing) = attacker.split();
+        let (mut reader, mut writer) = attacker.split();
         let mut received = Vec::new();
-        // It reads what it gets, so that nothing but the budget ends it.
-        let (_, read) = tokio::join!(
-            writing.write_all(&flood),
-            reading.read_to_end(&mut received)
-        );
-        drop(read);
-        let closed = front.figure(&closed("control_frames"));
+        // It reads what it gets, so that only the budget of frames can end it.
+        let reading = tokio::time::timeout(TIMEOUT, reader.read_to_end(&mut received));
+        let (_, read) = tokio::join!(writer.write_all(&flood), reading);
+        assert!(read.is_ok(), "{name}: the connection ends in time");
+        let closed = gateway.count(&closed_early("control_frames"));
         assert_eq!(closed, nth + 1, "{name}");
-        let status = other.send_request(ask("/")).await.unwrap().status();
-        assert_eq!(status, StatusCode::OK, "{name}");
+        let response = other.send_request(get("/")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{name}");
     }
     drop(other);
-    front.end().await;
+    gateway.stop();
 }
 
-#[tokio::test]
-async fn more_fields_than_a_head_may_have_are_refused_before_anything_is_decided() {
-    let front = start("max_head: 5KiB", PLENTY).await;
-    let mut sender = connect::<Empty<Bytes>>(&front).await;
-    let with = |fields: usize, bytes: usize| {
-        let mut request = ask("/");
-        for nth in 0..fields {
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_headers_are_refused_before_a_decision() {
+    let gateway = kit::gateway("max_head: 5KiB", PLENTY);
+    let mut sender = connect(gateway.address).await;
+    let with_headers = |count: usize, bytes: usize| {
+        let mut request = get("/");
+        for nth in 0..count {
             let name = http::HeaderName::try_from(format!("x-{nth}")).unwrap();
             let value = "x".repeat(bytes).parse().unwrap();
             request.headers_mut().insert(name, value);
         }
         request
     };
-    for (fields, bytes, expected) in [
+    for (count, bytes, expected) in [
         (5, 900, 200),
         (6, 900, 431),
         (90, 0, 200),
         (100, 0, 200),
         (101, 0, 431),
     ] {
-        let response = sender.send_request(with(fields, bytes)).await.unwrap();
-        assert_eq!(
-            response.status().as_u16(),
-            expected,
-            "{fields} of {bytes} bytes"
-        );
+        let response = sender.send_request(with_headers(count, bytes)).await;
+        let status = response.unwrap().status().as_u16();
+        assert_eq!(status, expected, "{count} of {bytes} bytes");
     }
-    let mut cookies = with(90, 0);
+    let mut cookies = with_headers(90, 0);
     for _ in 0..20 {
         cookies
             .headers_mut()
             .append("cookie", "a=1".parse().unwrap());
     }
     let response = sender.send_request(cookies).await.unwrap();
-    assert_eq!(response.status(), 200, "which are one field");
-    // Far too many cost the connection.
-    assert!(sender.send_request(with(40, 900)).await.is_err());
+    assert_eq!(response.status(), 200, "all cookies are one header");
+    // Far too many end the connection.
+    assert!(sender.send_request(with_headers(40, 900)).await.is_err());
     drop(sender);
-    assert_eq!(came_and_decided(&front).await, (4, 4));
-    front.end().await;
+    until_all_closed(&gateway).await;
+    assert_eq!((gateway.upstream.hits(), gateway.decisions()), (4, 4));
+    gateway.stop();
 }
 
-/// How many requests came to the service behind, and how many were decided on, when all connections have ended.
-async fn came_and_decided(front: &Front) -> (usize, usize) {
-    front
-        .until_figure("tollgate_gateway_connections_open", |open| open == 0)
-        .await;
-    (front.behind.count(), front.decided().await)
-}
-
-/// A field as it is written when neither side knows it.
-fn field(name: &str, value: &str) -> Vec<u8> {
-    let mut field = vec![0];
+/// A header as a literal that neither side indexes.
+fn literal(name: &str, value: &str) -> Vec<u8> {
+    let mut literal = vec![0];
     for part in [name, value] {
-        field.push(u8::try_from(part.len()).unwrap());
-        field.extend(part.as_bytes());
+        literal.push(u8::try_from(part.len()).unwrap());
+        literal.extend(part.as_bytes());
     }
-    field
+    literal
 }
 
-/// The first frame that says something of stream 1: its kind and what it carries.
-async fn hear_of_one(stream: &mut TcpStream) -> (u8, Vec<u8>) {
+/// The kind and the payload of the first frame of stream 1.
+async fn first_frame_of_stream_1(stream: &mut TcpStream) -> (u8, Vec<u8>) {
     loop {
         let mut head = [0; 9];
         stream.read_exact(&mut head).await.unwrap();
@@ -367,27 +305,28 @@ async fn hear_of_one(stream: &mut TcpStream) -> (u8, Vec<u8>) {
 
 const HEADERS: u8 = 1;
 const RESET: u8 = 3;
-/// GET / of http at "a", and POST /echo, which is answered when its body has come.
+/// GET / of http at "a", and POST /echo, which is answered when its body is complete.
 const GET: &[u8] = b"\x82\x86\x84\x41\x01a";
 const POST: &[u8] = b"\x83\x86\x44\x05/echo\x41\x01a";
 
-/// Says a request in frames on a connection of its own.
-async fn said(front: &Front, frames: &[Vec<u8>]) -> (u8, Vec<u8>) {
-    let mut stream = TcpStream::connect(front.address).await.unwrap();
-    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    let said = [&[preface, frame(4, 0, 0, &[])], frames].concat().concat();
-    stream.write_all(&said).await.unwrap();
-    let heard = tokio::time::timeout(crate::gateway::PATIENCE, hear_of_one(&mut stream)).await;
-    heard.expect("it is answered")
+/// Sends a request in frames on a connection of its own, and returns the first frame of its response.
+async fn response_to(gateway: &Gateway, frames: &[Vec<u8>]) -> (u8, Vec<u8>) {
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    let preface = [PREFACE.to_vec(), frame(4, 0, 0, &[])];
+    let bytes = [&preface, frames].concat().concat();
+    stream.write_all(&bytes).await.unwrap();
+    let first = tokio::time::timeout(TIMEOUT, first_frame_of_stream_1(&mut stream)).await;
+    first.expect("a response in time")
 }
 
-fn refused_as_wrong() -> (u8, Vec<u8>) {
+/// RST_STREAM with PROTOCOL_ERROR.
+fn protocol_error() -> (u8, Vec<u8>) {
     (RESET, 1_u32.to_be_bytes().to_vec())
 }
 
 #[tokio::test]
-async fn fields_of_a_connection_are_refused_before_anything_is_decided() {
-    let front = start("", PLENTY).await;
+async fn connection_headers_are_refused_before_a_decision() {
+    let gateway = kit::gateway("", PLENTY);
     for (name, value) in [
         ("connection", "close"),
         ("connection", "x-secret"),
@@ -397,39 +336,41 @@ async fn fields_of_a_connection_are_refused_before_anything_is_decided() {
         ("upgrade", "websocket"),
         ("te", "gzip"),
     ] {
-        let head = [GET, &field(name, value)].concat();
-        let heard = said(&front, &[frame(1, 5, 1, &head)]).await;
-        assert_eq!(heard, refused_as_wrong(), "{name}: {value}");
+        let head = [GET, &literal(name, value)].concat();
+        let response = response_to(&gateway, &[frame(1, 5, 1, &head)]).await;
+        assert_eq!(response, protocol_error(), "{name}: {value}");
     }
-    // The same without such a field is none of that.
-    let head = [GET, &field("te", "trailers")].concat();
-    let (kind, payload) = said(&front, &[frame(1, 5, 1, &head)]).await;
+    // A header that HTTP/2 allows passes.
+    let head = [GET, &literal("te", "trailers")].concat();
+    let (kind, payload) = response_to(&gateway, &[frame(1, 5, 1, &head)]).await;
     assert_eq!((kind, payload[0]), (HEADERS, 0x88), "200");
-    assert_eq!(came_and_decided(&front).await, (1, 1));
-    front.end().await;
+    until_all_closed(&gateway).await;
+    assert_eq!((gateway.upstream.hits(), gateway.decisions()), (1, 1));
+    gateway.stop();
 }
 
 #[tokio::test]
-async fn a_length_that_is_not_that_of_the_body_is_refused_and_nothing_undecided_goes_on() {
-    let front = start("", PLENTY).await;
-    let head = |length: &str| [POST, &field("content-length", length)].concat();
-    // There is no body, and what is no length: it is seen before there is a request.
+async fn a_wrong_content_length_is_refused() {
+    let gateway = kit::gateway("", PLENTY);
+    let head = |length: &str| [POST, &literal("content-length", length)].concat();
+    // A length without a body, and values that are no length, are refused before there is a request.
     for length in ["5", "-1", "0x5", "99999999999999999999"] {
-        let heard = said(&front, &[frame(1, 5, 1, &head(length))]).await;
-        assert_eq!(heard, refused_as_wrong(), "{length}");
+        let response = response_to(&gateway, &[frame(1, 5, 1, &head(length))]).await;
+        assert_eq!(response, protocol_error(), "{length}");
     }
-    assert_eq!(front.behind.count(), 0);
-    // More than was said, and less: it is decided on before we hear that it is wrong.
+    assert_eq!((gateway.upstream.hits(), gateway.decisions()), (0, 0));
+    // A body that is too long or too short may be noticed after the decision.
     for body in ["too long", "no"] {
         let frames = [frame(1, 4, 1, &head("5")), frame(0, 1, 1, body.as_bytes())];
-        let heard = said(&front, &frames).await;
-        assert_eq!(heard, refused_as_wrong(), "{body}");
+        let response = response_to(&gateway, &frames).await;
+        assert_eq!(response, protocol_error(), "{body}");
     }
     let frames = [frame(1, 4, 1, &head("5")), frame(0, 1, 1, b"world")];
-    let (kind, payload) = said(&front, &frames).await;
+    let (kind, payload) = response_to(&gateway, &frames).await;
     assert_eq!((kind, payload[0]), (HEADERS, 0x88), "200");
-    let (came, decided) = came_and_decided(&front).await;
-    assert!((1..=3).contains(&came), "{came}");
-    assert_eq!(came, decided);
-    front.end().await;
+    until_all_closed(&gateway).await;
+    let (hits, decisions) = (gateway.upstream.hits() as u64, gateway.decisions());
+    assert!((1..=3).contains(&decisions), "{decisions}");
+    assert!((1..=decisions).contains(&hits), "{hits} of {decisions}");
+    gateway.stop();
 }

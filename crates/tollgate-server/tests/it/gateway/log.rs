@@ -1,91 +1,85 @@
-//! Names of requests, and the access log.
+//! Request ids, and the access log.
 
 use serde_json::Value;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
+use tollgate_testing::gateway::PLENTY;
+use tollgate_testing::wait::eventually;
+use tollgate_testing::{Connection, Gateway};
 
-use crate::gateway::{PLENTY, start, start_in};
+use crate::kit;
 
 const TRUSTED: &str = "identity: { trusted_proxies: [127.0.0.1], client: [\"header:X-User\", ip] }";
 
-fn ask(path: &str, lines: &str) -> String {
+/// A GET request with these header lines.
+fn get(path: &str, lines: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{lines}\r\n")
 }
 
-#[tokio::test]
-async fn a_name_is_taken_over_only_from_a_trusted_proxy_and_only_if_it_is_plain() {
-    let front = start("", PLENTY).await;
-    let heard = front.exchange(ask("/", "X-Request-Id: mine\r\n")).await;
-    let made = heard[0].field("x-request-id").unwrap().to_owned();
-    assert_eq!(made.len(), 32);
-    let seen = front.behind.requests.lock()[0].2.clone();
-    assert_eq!(
-        seen.get_all("x-request-id").iter().collect::<Vec<_>>(),
-        [&made]
-    );
-    front.end().await;
+/// The request id of the response to a request with this id, which must be the one that the upstream received.
+async fn request_id(gateway: &Gateway, given: &str) -> String {
+    let request = get("/", &format!("X-Request-Id: {given}\r\n"));
+    let responses = gateway.exchange(request).await;
+    let id = responses[0].header("x-request-id").unwrap();
+    let received = gateway.upstream.requests().pop().unwrap();
+    let received: Vec<_> = received.headers.get_all("x-request-id").iter().collect();
+    assert_eq!(received, [id]);
+    id.to_owned()
+}
 
-    let front = start("", &format!("{TRUSTED}\n{PLENTY}")).await;
-    for (given, is_taken) in [
+#[tokio::test]
+async fn only_plain_request_ids_of_trusted_proxies_are_kept() {
+    let gateway = kit::gateway("", PLENTY);
+    let id = request_id(&gateway, "mine").await;
+    assert_eq!(id.len(), 32);
+    gateway.stop();
+
+    let gateway = kit::gateway("", &format!("{TRUSTED}\n{PLENTY}"));
+    for (given, is_kept) in [
         ("theirs-1.2_3", true),
         ("a b", false),
         ("<script>", false),
         (&*"x".repeat(65), false),
     ] {
-        let heard = front
-            .exchange(ask("/", &format!("X-Request-Id: {given}\r\n")))
-            .await;
-        let named = heard[0].field("x-request-id").unwrap();
-        assert_eq!(named == given, is_taken, "{named}");
-        let seen = front.behind.requests.lock().last().unwrap().2.clone();
-        assert_eq!(
-            seen.get_all("x-request-id").iter().collect::<Vec<_>>(),
-            [named]
-        );
+        let id = request_id(&gateway, given).await;
+        assert_eq!(id == given, is_kept, "{id}");
     }
-    front.end().await;
+    gateway.stop();
 }
 
-/// Runs a few requests, good and evil, and gives the lines of the log.
+/// Sends a few requests, good and malicious, and returns the lines of the log.
 async fn logged(format: &str) -> Vec<String> {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("access.log");
-    let fields = format!(
-        "access_log: {format}, access_log_file: \"{}\"",
-        file.display()
-    );
+    let fields = format!("access_log: {format}, access_log_file: FOLDER/access.log");
     let rules =
         format!("{TRUSTED}\nrules: [{{ id: user, per: [client], limit: \"1/h burst 2\" }}]");
-    let front = start_in(folder, &fields, &rules).await;
+    let gateway = kit::gateway(&fields, &rules);
     let user = "X-User: bob\r\nX-Request-Id: one\r\nX-Forwarded-For: 203.0.113.7\r\n";
     for _ in 0..3 {
-        front.exchange(ask("/v1/charges?card=4242", user)).await;
+        gateway.exchange(get("/v1/charges?card=4242", user)).await;
     }
-    let evil = "X-User: eve\" 200 \\n{\\\"status\\\":200}\r\nX-Request-Id: a\"b\r\n";
-    front.exchange(ask("/a%0Ab%1B%5B2J\"c", evil)).await;
-    front.exchange("GET / HTTP/1.1\r\n\r\n\0").await;
-    let mut gone = TcpStream::connect(front.address).await.unwrap();
-    gone.write_all(b"GET /wait/600000 HTTP/1.1\r\nHost: a\r\nX-User: carol\r\n\r\n")
-        .await
-        .unwrap();
-    front.behind.until(3).await;
-    drop(gone);
-    front
-        .until_figure(
+    let malicious = "X-User: eve\" 200 \\n{\\\"status\\\":200}\r\nX-Request-Id: a\"b\r\n";
+    gateway.exchange(get("/a%0Ab%1B%5B2J\"c", malicious)).await;
+    gateway.exchange("GET / HTTP/1.1\r\n\r\n\0").await;
+    let mut aborted = Connection::open(gateway.address).await;
+    aborted
+        .send("GET /wait/600000 HTTP/1.1\r\nHost: a\r\nX-User: carol\r\n\r\n")
+        .await;
+    eventually("the request at the upstream", async || {
+        gateway.upstream.in_flight() == 1
+    })
+    .await;
+    drop(aborted);
+    gateway
+        .until_metric(
             "tollgate_gateway_requests_total{status=\"none\"}",
-            |count| count == 1,
+            |count| count == 1.0,
         )
         .await;
-    let folder = front.end().await;
-    let text = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
-    text.lines().map(str::to_owned).collect()
+    let log = gateway.stop().read("access.log");
+    log.lines().map(str::to_owned).collect()
 }
 
 #[tokio::test]
-async fn the_log_in_json_says_who_asked_for_what_and_what_came_of_it() {
-    let lines = logged("json").await;
-    let lines: Vec<Value> = lines
-        .iter()
+async fn the_json_log_has_the_client_and_the_result_of_each_request() {
+    let lines: Vec<Value> = (logged("json").await.iter())
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(lines.len(), 6, "{lines:#?}");
@@ -126,7 +120,7 @@ async fn the_log_in_json_says_who_asked_for_what_and_what_came_of_it() {
 }
 
 #[tokio::test]
-async fn the_log_for_people_has_a_line_for_each_request_and_no_line_of_a_callers_own() {
+async fn the_text_log_has_one_line_per_request_and_none_injected() {
     let lines = logged("text").await;
     assert_eq!(lines.len(), 6, "{lines:#?}");
     let denied = &lines[2];
@@ -138,14 +132,8 @@ async fn the_log_for_people_has_a_line_for_each_request_and_no_line_of_a_callers
         denied.ends_with(" one denied_by=user remaining=0 source=store"),
         "{denied}"
     );
-    assert!(
-        lines
-            .iter()
-            .all(|line| line.starts_with("20") && line.as_bytes()[10] == b'T'),
-        "{lines:#?}"
-    );
-    assert!(
-        lines.iter().all(|line| !line.contains(char::is_control)),
-        "{lines:#?}"
-    );
+    let starts_with_time = |line: &String| line.starts_with("20") && line.as_bytes()[10] == b'T';
+    assert!(lines.iter().all(starts_with_time), "{lines:#?}");
+    let has_no_control = |line: &String| !line.contains(char::is_control);
+    assert!(lines.iter().all(has_no_control), "{lines:#?}");
 }

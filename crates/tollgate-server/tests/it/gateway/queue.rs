@@ -1,71 +1,75 @@
-//! The queue of a leaky bucket in front of a server: what is promised of it, judged by when requests reached the server; and those who leave it.
+//! The queue of a leaky bucket before an upstream: the rate at which requests reach the upstream, and clients that leave the queue.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
-use tollgate::{Request, Usage};
+use serde_json::json;
 use tollgate_referee::{Bound, Log};
+use tollgate_testing::wait::eventually;
+use tollgate_testing::{Connection, Gateway, http2};
 
-use crate::gateway::{Front, PATIENCE, hear_one, start};
-use crate::gateway_denials::{ask, reset};
-use crate::gateway_two;
+use super::{AUTHORIZATION, SERVICE, reset};
+use crate::kit;
 
-/// So late may a busy machine be with one that has its turn. Whoever is late comes closer to the next.
+/// How late a request may be on a busy machine. One that is late comes closer to the next.
 const LATE: Duration = Duration::from_millis(500);
 
-/// The clocks of the limiter and the test are looked at one after the other.
+/// The clocks of the limiter and of the test are read one after the other.
 const TICK: Duration = Duration::from_millis(2);
 
-/// Callers who came all together to a queue that was empty, and what became of them.
-pub(crate) struct Rush {
-    pub(crate) per_second: u32,
-    pub(crate) queue: usize,
-    /// Before the first came.
-    pub(crate) began: Instant,
-    /// When all were decided on.
-    pub(crate) decided: Instant,
-    pub(crate) statuses: Vec<u16>,
-    /// When requests reached the server.
-    pub(crate) came: Vec<Instant>,
+/// Requests that were sent all at once to an empty queue, and their results.
+struct Surge {
+    per_second: u32,
+    queue: usize,
+    /// Before the first was sent.
+    began: Instant,
+    /// When all were decided.
+    decided: Instant,
+    statuses: Vec<u16>,
+    /// When requests reached the upstream.
+    arrivals: Vec<Instant>,
 }
 
-impl Rush {
-    /// R03: what comes out has a constant rate, never more than the queue waits, and who finds it full is rejected.
-    pub(crate) fn check(mut self) {
-        self.came.sort();
+impl Surge {
+    /// R03: requests leave at a constant rate, the queue never exceeds its size, and requests that find it full are denied.
+    fn check(mut self) {
+        self.arrivals.sort();
         let count = |wanted| self.statuses.iter().filter(|is| **is == wanted).count();
-        let (passed, rejected) = (count(200), count(429));
-        assert_eq!(passed + rejected, self.statuses.len());
-        assert_eq!(passed, self.came.len(), "each reached the server once");
-        self.check_the_room(passed);
-        assert!(rejected > 0, "nobody found the queue full");
-        self.check_the_rate();
+        let (admitted, denied) = (count(200), count(429));
+        assert_eq!(admitted + denied, self.statuses.len());
+        assert_eq!(
+            admitted,
+            self.arrivals.len(),
+            "each reached the upstream once"
+        );
+        self.check_queue(admitted);
+        assert!(denied > 0, "no request found the queue full");
+        self.check_rate();
     }
 
-    /// The queue, and those whose turn came while the others arrived.
-    fn check_the_room(&self, passed: usize) {
-        let arriving = (self.decided - self.began).as_micros();
-        let turns = arriving * u128::from(self.per_second) / 1_000_000 + 1;
-        let most = self.queue + usize::try_from(turns).unwrap();
+    /// Admits as many as fit into the queue, and those whose turn came while the others arrived.
+    fn check_queue(&self, admitted: usize) {
+        let duration = (self.decided - self.began).as_micros();
+        let turns = duration * u128::from(self.per_second) / 1_000_000 + 1;
+        let max = self.queue + usize::try_from(turns).unwrap();
         assert!(
-            (self.queue..=most).contains(&passed),
-            "{passed} passed, with a queue of {} and {turns} turns while they came",
+            (self.queue..=max).contains(&admitted),
+            "{admitted} admitted, with a queue of {} and {turns} turns meanwhile",
             self.queue
         );
-        let by_then = self.came.partition_point(|at| *at <= self.decided + LATE);
-        let waiting = passed - by_then;
+        let arrived = (self.arrivals).partition_point(|at| *at <= self.decided + LATE);
+        let waiting = admitted - arrived;
         assert!(waiting <= self.queue, "{waiting} wait");
     }
 
-    /// Nobody comes before its turn, or long after; and nowhere on the way there are more than the rate and those who were late.
-    fn check_the_rate(&self) {
+    /// No request arrives before its turn, or long after it. No interval has more arrivals than the rate and the late ones.
+    fn check_rate(&self) {
         let turn = Duration::from_secs(1) / self.per_second;
-        for (nth, at) in (0..).zip(&self.came) {
+        for (nth, at) in (0..).zip(&self.arrivals) {
             let (earliest, latest) = (self.began + turn * nth, self.decided + turn * nth + LATE);
             assert!(
                 (earliest..=latest).contains(&(*at + TICK)),
-                "the one at place {nth} came after {:?}, its turn was between {:?} and {:?}",
+                "number {nth} arrived after {:?}, its turn was between {:?} and {:?}",
                 *at - self.began,
                 earliest - self.began,
                 latest - self.began
@@ -73,7 +77,7 @@ impl Rush {
         }
         let late = LATE.as_millis() * u128::from(self.per_second) / 1_000;
         let since = |at: &Instant| u64::try_from((*at - self.began).as_micros()).unwrap();
-        let log = Log::new(self.came.iter().map(|at| (since(at), 1)));
+        let log = Log::new(self.arrivals.iter().map(|at| (since(at), 1)));
         let excess = log.excess(Bound::Bucket {
             burst: 1 + u64::try_from(late).unwrap(),
             count: self.per_second.into(),
@@ -83,183 +87,207 @@ impl Rush {
     }
 }
 
+#[tokio::test]
+async fn a_leaky_bucket_forwards_at_a_constant_rate() {
+    const CLIENTS: u64 = 150;
+    const QUEUE: usize = 40;
+    const PER_SECOND: u32 = 20;
+    let rules = format!(
+        "rules: [{{ id: drivers, per: [], limit: {{ algorithm: leaky_bucket, rate: {PER_SECOND}/s, queue: {QUEUE} }} }}]"
+    );
+    let gateway = Arc::new(kit::gateway("", &rules));
+    let began = Instant::now();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let gateway = Arc::clone(&gateway);
+            tokio::spawn(async move { gateway.get("/location").await.status })
+        })
+        .collect();
+    gateway.until_decisions(CLIENTS).await;
+    let decided = Instant::now();
+    let mut statuses = Vec::new();
+    for client in clients {
+        statuses.push(client.await.unwrap());
+    }
+    let requests = gateway.upstream.requests();
+    let surge = Surge {
+        per_second: PER_SECOND,
+        queue: QUEUE,
+        began,
+        decided,
+        statuses,
+        arrivals: requests.iter().map(|request| request.at).collect(),
+    };
+    surge.check();
+    Arc::into_inner(gateway).unwrap().stop();
+}
+
 const EVEN: &str = "{ id: even, match: { host: a }, per: [ip], limit: { algorithm: leaky_bucket, rate: 4/s, queue: 24 } }";
 const PER_SECOND: u128 = 4;
 
-async fn start_even() -> Front {
-    start("", &format!("rules: [{EVEN}]")).await
+fn even_gateway() -> Gateway {
+    kit::gateway("", &format!("rules: [{EVEN}]\n{SERVICE}"))
 }
 
-/// They have their turns within three seconds, and those who leave would have theirs after them.
-const STAY: usize = 12;
-const LEAVE: usize = 12;
-const COME: usize = 24;
+/// How many clients stay in the queue. Their turns come within three seconds, before those of the clients that leave.
+const STAYING: usize = 12;
+/// How many clients leave the queue.
+const LEAVING: usize = 12;
+/// How many clients come once the others have left.
+const NEW: usize = 24;
 
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
 }
 
-/// Each says this on a connection of its own. All have been decided on then.
-async fn come(front: &Front, said: &[String]) -> Vec<TcpStream> {
-    let wanted = front.decisions() + said.len() as u64;
-    let mut callers = Vec::new();
-    for said in said {
-        let mut caller = TcpStream::connect(front.address).await.unwrap();
-        caller.write_all(said.as_bytes()).await.unwrap();
-        callers.push(caller);
+/// Sends each of these requests on a connection of its own, and waits until all are decided.
+async fn queue_up(gateway: &Gateway, requests: &[String]) -> Vec<Connection> {
+    let decisions = gateway.decisions() + requests.len() as u64;
+    let mut clients = Vec::new();
+    for request in requests {
+        let mut client = Connection::open(gateway.address).await;
+        client.send(request).await;
+        clients.push(client);
     }
-    front.until_decisions(wanted).await;
-    callers
+    gateway.until_decisions(decisions).await;
+    clients
 }
 
-/// How many places are taken, as the limiter sees it.
-async fn taken(front: &Front) -> u64 {
-    let policy = front.door.policy();
-    let request = Request::new().ip([127, 0, 0, 1].into()).host("a");
-    let inspected = (front.door.limiter()).inspect_by(policy.rules(), &request);
-    let inspected = inspected.await.unwrap();
-    let of_it = |usage: &&Usage| usage.rule().is_some_and(|rule| rule.as_str() == "even");
-    let even = inspected.iter().find(of_it).unwrap();
-    even.used().unwrap_or_default()
+/// How many places in the queue are taken, according to the limiter.
+fn used(gateway: &Gateway) -> u64 {
+    let request = json!({ "ip": "127.0.0.1", "host": "a" });
+    let response = gateway.post("/v1/inspect", &[AUTHORIZATION], &request.to_string());
+    let usage = response.json();
+    let buckets = usage["buckets"].as_array().unwrap();
+    let even = buckets.iter().find(|bucket| bucket["rule"] == "even");
+    even.unwrap()["used"].as_u64().unwrap()
 }
 
-/// A queue that was full, from which so many have gone as are to leave.
-struct Left {
-    front: Front,
-    began: Instant,
-    stay: Vec<TcpStream>,
-}
-
-impl Left {
-    /// Their places are free, others take them, and nothing of those who left reaches the service behind.
-    async fn check(self) -> Front {
-        let Self { front, began, stay } = self;
-        let patience = Instant::now() + PATIENCE;
-        while taken(&front).await > STAY as u64 {
-            assert!(Instant::now() < patience, "{}", taken(&front).await);
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        let new = come(&front, &vec![get("/comes"); COME]).await;
-        let turns = began.elapsed().as_millis() * PER_SECOND / 1_000 + 1;
-        let turns = usize::try_from(turns).unwrap();
-        for mut caller in stay {
-            assert_eq!(hear_one(&mut caller).await.unwrap().status, 200);
-        }
-        let mut let_in = 0;
-        for mut caller in new {
-            match hear_one(&mut caller).await.unwrap().status {
-                200 => let_in += 1,
-                status => assert_eq!(status, 429),
-            }
-        }
-        // Had they kept their places, only those would have come in whose turn it was.
-        assert!(
-            (turns + 1..=LEAVE + turns).contains(&let_in),
-            "{let_in} were let in, at most {turns} for other reasons than that {LEAVE} have left"
-        );
-        // The last who came in had their turn after all who left.
-        let came = front.behind.requests.lock().clone();
-        let count = |path| came.iter().filter(|(_, uri, _)| uri.path() == path).count();
-        assert_eq!(
-            (count("/stays"), count("/leaves"), count("/comes")),
-            (STAY, 0, let_in)
-        );
-        front
+/// Checks a queue that clients are leaving: their places become free, others get them, and no request of a client that left reaches
+/// the upstream.
+async fn check_places(gateway: &Gateway, began: Instant, staying: Vec<Connection>) {
+    eventually("free places", async || used(gateway) <= STAYING as u64).await;
+    let new = queue_up(gateway, &vec![get("/new"); NEW]).await;
+    let turns = began.elapsed().as_millis() * PER_SECOND / 1_000 + 1;
+    let turns = usize::try_from(turns).unwrap();
+    for mut client in staying {
+        assert_eq!(client.response().await.unwrap().status, 200);
     }
+    let mut admitted = 0;
+    for mut client in new {
+        match client.response().await.unwrap().status {
+            200 => admitted += 1,
+            status => assert_eq!(status, 429),
+        }
+    }
+    // If no place had become free, only as many would have been admitted as turns were over.
+    assert!(
+        (turns + 1..=LEAVING + turns).contains(&admitted),
+        "{admitted} were admitted, {turns} turns were over and {LEAVING} clients had left"
+    );
+    // The turn of the last new client came after those of all that left.
+    let requests = gateway.upstream.requests();
+    let count = |path| (requests.iter().filter(|request| request.uri.path() == path)).count();
+    assert_eq!(
+        (count("/staying"), count("/leaving"), count("/new")),
+        (STAYING, 0, admitted)
+    );
 }
 
 #[tokio::test]
-async fn who_hangs_up_frees_its_place_and_nothing_of_it_goes_on() {
-    let front = start_even().await;
+async fn a_client_that_hangs_up_frees_its_place() {
+    let gateway = even_gateway();
     let began = Instant::now();
-    let stay = come(&front, &vec![get("/stays"); STAY]).await;
-    let close = "GET /leaves HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_owned();
-    let leave: Vec<String> = [get("/leaves"), close]
+    let staying = queue_up(&gateway, &vec![get("/staying"); STAYING]).await;
+    let close = "GET /leaving HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_owned();
+    let requests: Vec<String> = [get("/leaving"), close]
         .into_iter()
         .cycle()
-        .take(LEAVE)
+        .take(LEAVING)
         .collect();
-    let leave = come(&front, &leave).await;
-    assert!(taken(&front).await > STAY as u64);
-    drop(leave);
-    let front = Left { front, began, stay }.check().await;
-    front.end().await;
+    let leaving = queue_up(&gateway, &requests).await;
+    assert!(used(&gateway) > STAYING as u64);
+    drop(leaving);
+    check_places(&gateway, began, staying).await;
+    gateway.stop();
 }
 
 #[tokio::test]
-async fn who_hangs_up_with_its_body_unread_frees_its_place_and_nothing_of_it_goes_on() {
-    let front = start_even().await;
+async fn a_client_that_hangs_up_with_an_unread_body_frees_its_place() {
+    let gateway = even_gateway();
     let began = Instant::now();
-    let stay = come(&front, &vec![get("/stays"); STAY]).await;
-    let post = "POST /leaves HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nworld".to_owned();
-    let leave = come(&front, &vec![post; LEAVE]).await;
-    assert!(taken(&front).await > STAY as u64);
-    drop(leave);
-    let front = Left { front, began, stay }.check().await;
-    front.end().await;
+    let staying = queue_up(&gateway, &vec![get("/staying"); STAYING]).await;
+    let post = "POST /leaving HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nworld".to_owned();
+    let leaving = queue_up(&gateway, &vec![post; LEAVING]).await;
+    assert!(used(&gateway) > STAYING as u64);
+    drop(leaving);
+    check_places(&gateway, began, staying).await;
+    gateway.stop();
 }
 
-#[tokio::test]
-async fn who_takes_back_a_request_of_http_2_frees_its_place_and_keeps_its_connection() {
-    let front = start_even().await;
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_http2_request_frees_its_place() {
+    let gateway = even_gateway();
     let began = Instant::now();
-    let stay = come(&front, &vec![get("/stays"); STAY]).await;
-    let mut sender = gateway_two::connect(&front).await;
-    let wanted = front.decisions() + LEAVE as u64;
-    let leave: Vec<_> = (0..LEAVE)
-        .map(|_| sender.send_request(gateway_two::ask("/leaves")))
+    let staying = queue_up(&gateway, &vec![get("/staying"); STAYING]).await;
+    let mut sender = http2::connect(gateway.address).await;
+    let decisions = gateway.decisions() + LEAVING as u64;
+    let leaving: Vec<_> = (0..LEAVING)
+        .map(|_| sender.send_request(http2::get("/leaving")))
         .collect();
-    front.until_decisions(wanted).await;
-    assert!(taken(&front).await > STAY as u64);
-    drop(leave);
-    let front = Left { front, began, stay }.check().await;
-    let heard = sender.send_request(gateway_two::ask("/")).await.unwrap();
-    assert_eq!(heard.status(), 200);
-    drop((sender, heard));
-    front.end().await;
+    gateway.until_decisions(decisions).await;
+    assert!(used(&gateway) > STAYING as u64);
+    drop(leaving);
+    check_places(&gateway, began, staying).await;
+    // The connection still works.
+    let response = sender.send_request(http2::get("/")).await.unwrap();
+    assert_eq!(response.status(), 200);
+    drop((sender, response));
+    gateway.stop();
 }
 
-/// Who is let in when it comes again in the same words is not read again, and leaves like anybody.
+/// Repeated denied requests take a shorter way through the gateway. Once such a request is admitted, it leaves the queue like others.
 #[tokio::test]
-async fn who_was_denied_before_on_its_connection_and_hangs_up_frees_its_place() {
+async fn a_client_denied_before_that_hangs_up_frees_its_place() {
     let other = "{ id: other, per: [ip], limit: \"1/h burst 100\" }";
-    let front = start("", &format!("rules: [{EVEN}, {other}]")).await;
-    // Nothing is left by the other rule, so they are denied; and nobody is in the queue.
-    while front.decide().await.allowed() {}
-    let said = get("/leaves");
-    let mut leave = Vec::new();
-    for _ in 0..LEAVE {
-        let mut caller = TcpStream::connect(front.address).await.unwrap();
+    let gateway = kit::gateway("", &format!("rules: [{EVEN}, {other}]\n{SERVICE}"));
+    // Uses up the other rule, so that it denies while the queue is empty.
+    let check = json!({ "ip": "127.0.0.1", "cost": 100 }).to_string();
+    let check = gateway.post("/v1/check", &[AUTHORIZATION], &check);
+    assert_eq!(check.json()["allowed"], true);
+    let request = get("/leaving");
+    let mut leaving = Vec::new();
+    for _ in 0..LEAVING {
+        let mut client = Connection::open(gateway.address).await;
         for _ in 0..4 {
-            assert_eq!(ask(&mut caller, &said).await.status, 429);
+            assert_eq!(client.request(&request).await.status, 429);
         }
-        leave.push(caller);
+        leaving.push(client);
     }
-    reset(&front).await;
+    reset(&gateway);
     let began = Instant::now();
-    let stay = come(&front, &vec![get("/stays"); STAY]).await;
-    let wanted = front.decisions() + LEAVE as u64;
-    for caller in &mut leave {
-        caller.write_all(said.as_bytes()).await.unwrap();
+    let staying = queue_up(&gateway, &vec![get("/staying"); STAYING]).await;
+    let decisions = gateway.decisions() + LEAVING as u64;
+    for client in &mut leaving {
+        client.send(&request).await;
     }
-    front.until_decisions(wanted).await;
-    assert!(taken(&front).await > STAY as u64);
-    drop(leave);
-    let front = Left { front, began, stay }.check().await;
-    front.end().await;
+    gateway.until_decisions(decisions).await;
+    assert!(used(&gateway) > STAYING as u64);
+    drop(leaving);
+    check_places(&gateway, began, staying).await;
+    gateway.stop();
 }
 
 #[tokio::test]
-async fn who_would_wait_longer_than_is_allowed_is_denied_at_once() {
+async fn a_client_whose_turn_would_come_too_late_is_denied_at_once() {
     let queue = "rules: [{ id: queue, per: [], limit: \"1/min queue 5\" }]";
-    let front = start("max_delay: 50ms", queue).await;
-    let said = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    assert_eq!(front.exchange(said).await[0].status, 200);
-    let denied = tokio::time::timeout(Duration::from_secs(30), front.exchange(said)).await;
-    let denied = denied.expect("it waits for its turn").remove(0);
+    let gateway = kit::gateway("max_delay: 50ms", queue);
+    assert_eq!(gateway.get("/").await.status, 200);
+    let denied = tokio::time::timeout(Duration::from_secs(30), gateway.get("/")).await;
+    let denied = denied.expect("a denial before its turn");
     assert_eq!(denied.status, 429);
-    assert_eq!(denied.field("x-ratelimit-remaining"), Some("4"));
-    let policy = denied.field("ratelimit").unwrap();
-    assert!(policy.starts_with(r#""queue";r=4;"#), "{policy}");
-    assert_eq!(front.behind.count(), 1);
+    assert_eq!(denied.header("x-ratelimit-remaining"), Some("4"));
+    let limit = denied.header("ratelimit").unwrap();
+    assert!(limit.starts_with(r#""queue";r=4;"#), "{limit}");
+    assert_eq!(gateway.upstream.hits(), 1);
 }

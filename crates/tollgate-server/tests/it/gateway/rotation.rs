@@ -1,85 +1,74 @@
-//! The access log of the real program while its file is moved away under it, as logrotate does.
+//! The access log while its file is moved away, as logrotate does.
 
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use serde_json::Value;
+use tollgate_testing::gateway::PLENTY;
+use tollgate_testing::wait::until;
+use tollgate_testing::{Gateway, Upstream, client};
 
-use crate::served::Upstream;
-use crate::serving::{Serving, ask, until};
+use crate::kit;
 
 const ROTATIONS: usize = 8;
 
-fn serving(upstream: &Upstream) -> Serving {
-    let config = format!(
-        "
-gateway:
-  listen: 127.0.0.1:0
-  upstreams: [{{ to: \"http://{}\" }}]
-  access_log: json
-  access_log_file: logs/access.log
-log: {{ format: json }}
-rules: [{{ id: everyone, per: [], limit: \"1000000/s\" }}]
-",
-        upstream.address
-    );
-    Serving::started(&config, |command| {
-        let folder = command.get_current_dir().unwrap();
-        std::fs::create_dir(folder.join("logs")).unwrap();
-    })
+/// A gateway that logs to `logs/access.log`.
+fn logging_gateway() -> Gateway {
+    let program = kit::program();
+    std::fs::create_dir(program.folder().join("logs")).unwrap();
+    let fields = "access_log: json, access_log_file: logs/access.log";
+    Gateway::in_folder(program, Upstream::start(), fields, PLENTY)
 }
 
 fn lines(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    assert!(text.is_empty() || text.ends_with('\n'), "a line is cut");
+    assert!(
+        text.is_empty() || text.ends_with('\n'),
+        "an incomplete line"
+    );
     let lines = text.lines();
     lines
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
 }
 
-fn opened_anew(serving: &Serving) -> usize {
-    serving.log().matches("opened anew, as told").count()
+/// The number of complete lines in a file that is being written.
+fn lines_so_far(file: &Path) -> usize {
+    let text = std::fs::read(file).unwrap_or_default();
+    text.iter().filter(|byte| **byte == b'\n').count()
+}
+
+fn reopened(gateway: &Gateway) -> usize {
+    gateway.log().matches("opened anew, as told").count()
 }
 
 #[test]
-fn a_log_that_is_rotated_under_traffic_loses_no_line() {
-    let upstream = Upstream::start();
-    let mut serving = serving(&upstream);
-    let gateway = serving.address("gateway");
-    let logs = serving.program.folder().join("logs");
-    let (is_over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+fn rotation_under_traffic_loses_no_line() {
+    let mut gateway = logging_gateway();
+    let logs = gateway.program.folder().join("logs");
+    let (is_over, served) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !is_over.load(Relaxed) {
-                    assert_eq!(ask(gateway, "GET", "/", &[]).unwrap().status, 200);
-                    asked.fetch_add(1, Relaxed);
+                    assert_eq!(client::get(gateway.address, "/").status, 200);
+                    served.fetch_add(1, Relaxed);
                 }
             });
         }
         let log = logs.join("access.log");
         for nth in 0..ROTATIONS {
-            until("lines", || lines_so_far(&log), |count| *count > 5);
+            until("lines", || lines_so_far(&log) > 5);
             std::fs::rename(&log, logs.join(format!("access.log.{nth}"))).unwrap();
-            serving.signal("USR1");
-            until(
-                "the new file",
-                || opened_anew(&serving),
-                |count| *count == nth + 1,
-            );
+            gateway.signal("USR1");
+            until("the new file", || reopened(&gateway) == nth + 1);
         }
-        until(
-            "lines in the last",
-            || lines_so_far(&log),
-            |count| *count > 5,
-        );
+        until("lines in the last file", || lines_so_far(&log) > 5);
         is_over.store(true, Relaxed);
     });
-    // What it writes last, it writes before it ends.
-    serving.signal("TERM");
-    assert!(serving.ended().success());
+    // The last lines are written before it exits.
+    gateway.running.stop();
     let files = (0..ROTATIONS).map(|nth| format!("access.log.{nth}"));
     let all = files.chain(["access.log".to_owned()]);
     let all: Vec<Value> = all.flat_map(|file| lines(&logs.join(file))).collect();
@@ -87,46 +76,35 @@ fn a_log_that_is_rotated_under_traffic_loses_no_line() {
         .iter()
         .map(|line| line["request_id"].as_str().unwrap())
         .collect();
-    assert_eq!(all.len(), asked.load(Relaxed), "a line for each request");
+    assert_eq!(all.len(), served.load(Relaxed), "a line for each request");
     assert_eq!(ids.len(), all.len(), "and none twice");
     for line in &all {
-        let took = |name: &str| {
+        let seconds = |name: &str| {
             line[name]
                 .as_f64()
                 .unwrap_or_else(|| panic!("{name}: {line}"))
         };
-        assert!(took("upstream_seconds") <= took("seconds"), "{line}");
+        assert!(seconds("upstream_seconds") <= seconds("seconds"), "{line}");
     }
 }
 
-/// Of a file that is written to, so the last line may be half there.
-fn lines_so_far(file: &Path) -> usize {
-    let text = std::fs::read(file).unwrap_or_default();
-    text.iter().filter(|byte| **byte == b'\n').count()
-}
-
 #[test]
-fn where_there_can_be_no_new_file_the_old_one_goes_on() {
-    let upstream = Upstream::start();
-    let serving = serving(&upstream);
-    let folder = serving.program.folder();
+fn without_a_new_file_the_old_one_is_kept() {
+    let gateway = logging_gateway();
+    let folder = gateway.program.folder();
     let moved = folder.join("moved");
     std::fs::rename(folder.join("logs"), &moved).unwrap();
-    serving.signal("USR1");
-    serving.wait_for("cannot be opened anew");
-    let get = || assert_eq!(serving.get("gateway", "/", &[]).status, 200);
+    gateway.signal("USR1");
+    gateway.wait_for_log("cannot be opened anew");
+    let get = || assert_eq!(client::get(gateway.address, "/").status, 200);
     get();
-    until(
-        "a line",
-        || lines_so_far(&moved.join("access.log")),
-        |count| *count == 1,
-    );
-    // Nobody asks for anything meanwhile, and it is opened all the same.
+    until("a line", || lines_so_far(&moved.join("access.log")) == 1);
+    // The file is opened although no request comes meanwhile.
     std::fs::create_dir(folder.join("logs")).unwrap();
-    serving.signal("USR1");
+    gateway.signal("USR1");
     let new = folder.join("logs/access.log");
-    until("the new file", || new.exists(), |exists| *exists);
+    until("the new file", || new.exists());
     get();
-    until("a line in it", || lines_so_far(&new), |count| *count == 1);
+    until("a line in it", || lines_so_far(&new) == 1);
     assert_eq!(lines_so_far(&moved.join("access.log")), 1);
 }

@@ -1,37 +1,47 @@
-//! The end of a gateway, under load.
+//! Shutdown of a gateway under load.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
+use tollgate_testing::Connection;
+use tollgate_testing::gateway::PLENTY;
+use tollgate_testing::wait::eventually;
 
-use crate::gateway::{PLENTY, hear_one, heard, start};
+use crate::kit;
 
-/// What a client with a connection that it keeps has seen.
+/// Requests and responses of all clients.
 #[derive(Default)]
 struct Counts {
     sent: AtomicUsize,
     answered: AtomicUsize,
 }
 
-/// Asks again and again on one connection, and on another when it is told to; until nobody listens any more.
-async fn ask_until_the_end(address: std::net::SocketAddr, pause: Duration, counts: Arc<Counts>) {
-    while let Ok(mut stream) = TcpStream::connect(address).await {
+/// Sends requests on one connection, and on another when it is closed, until connections are refused.
+async fn send_until_the_end(address: SocketAddr, pause: Duration, counts: Arc<Counts>) {
+    while let Ok(stream) = TcpStream::connect(address).await {
+        let mut connection = Connection::over(stream);
         loop {
             let path = counts.sent.load(Relaxed) % 5;
-            let ask = format!("GET /wait/{path} HTTP/1.1\r\nHost: a\r\n\r\n");
-            if stream.write_all(ask.as_bytes()).await.is_err() {
+            let request = format!("GET /wait/{path} HTTP/1.1\r\nHost: a\r\n\r\n");
+            if connection
+                .stream
+                .write_all(request.as_bytes())
+                .await
+                .is_err()
+            {
                 break;
             }
             counts.sent.fetch_add(1, Relaxed);
-            let Some(heard) = hear_one(&mut stream).await else {
+            let Some(response) = connection.response().await else {
                 break;
             };
-            assert_eq!(heard.status, 200);
+            assert_eq!(response.status, 200);
             counts.answered.fetch_add(1, Relaxed);
-            if heard.field("connection") == Some("close") {
+            if response.header("connection") == Some("close") {
                 break;
             }
             tokio::time::sleep(pause).await;
@@ -42,61 +52,57 @@ async fn ask_until_the_end(address: std::net::SocketAddr, pause: Duration, count
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_is_lost_when_it_stops_under_load() {
     for _ in 0..3 {
-        let front = start("", PLENTY).await;
+        let mut gateway = kit::gateway("", PLENTY);
         let counts: Arc<Counts> = Arc::default();
         let clients: Vec<_> = (0..24_u64)
             .map(|nth| {
                 let pause = Duration::from_millis(nth % 8 * 20);
-                tokio::spawn(ask_until_the_end(front.address, pause, Arc::clone(&counts)))
+                let counts = Arc::clone(&counts);
+                tokio::spawn(send_until_the_end(gateway.address, pause, counts))
             })
             .collect();
-        while counts.answered.load(Relaxed) < 1_000 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        let behind = Arc::clone(&front.behind);
-        front.end().await;
+        eventually("a thousand responses", async || {
+            counts.answered.load(Relaxed) >= 1_000
+        })
+        .await;
+        gateway.running.stop();
         for client in clients {
             client.await.unwrap();
         }
+        let hits = gateway.upstream.hits();
         let (sent, answered) = (counts.sent.load(Relaxed), counts.answered.load(Relaxed));
-        assert_eq!((sent, answered), (behind.count(), behind.count()));
+        assert_eq!((sent, answered), (hits, hits));
     }
 }
 
 #[tokio::test]
-async fn what_is_under_way_ends_and_what_is_idle_is_closed() {
-    let front = start("", PLENTY).await;
-    let connect = || TcpStream::connect(front.address);
-    let mut slow = connect().await.unwrap();
-    slow.write_all(b"GET /wait/2000 HTTP/1.1\r\nHost: a\r\n\r\n")
-        .await
-        .unwrap();
-    let mut idle = connect().await.unwrap();
-    idle.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        .await
-        .unwrap();
-    assert_eq!(hear_one(&mut idle).await.unwrap().status, 200);
-    let mut silent = connect().await.unwrap();
-    front.behind.until(2).await;
-    let address = front.address;
-    let end = tokio::spawn(front.end());
-    let all = heard(&mut slow).await;
-    assert_eq!((all.len(), all[0].status), (1, 200));
-    assert_eq!(all[0].field("connection"), Some("close"));
-    assert!(heard(&mut idle).await.is_empty());
-    assert!(heard(&mut silent).await.is_empty());
-    end.await.unwrap();
-    assert!(TcpStream::connect(address).await.is_err());
+async fn at_shutdown_requests_finish_and_idle_connections_close() {
+    let mut gateway = kit::gateway("", PLENTY);
+    let mut slow = Connection::open(gateway.address).await;
+    slow.send("GET /wait/2000 HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await;
+    let mut idle = Connection::open(gateway.address).await;
+    idle.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(idle.response().await.unwrap().status, 200);
+    let mut silent = Connection::open(gateway.address).await;
+    gateway.upstream.until_hits(2).await;
+    gateway.signal("TERM");
+    let responses = slow.responses().await;
+    assert_eq!((responses.len(), responses[0].status), (1, 200));
+    assert_eq!(responses[0].header("connection"), Some("close"));
+    assert!(idle.responses().await.is_empty());
+    assert!(silent.responses().await.is_empty());
+    assert!(gateway.running.wait_for_exit().success());
+    assert!(TcpStream::connect(gateway.address).await.is_err());
 }
 
 #[tokio::test]
-async fn what_takes_too_long_at_the_end_is_cut() {
-    let front = start("drain: 500ms", PLENTY).await;
-    let mut slow = TcpStream::connect(front.address).await.unwrap();
-    slow.write_all(b"GET /wait/600000 HTTP/1.1\r\nHost: a\r\n\r\n")
-        .await
-        .unwrap();
-    front.behind.until(1).await;
-    front.end().await;
-    assert!(heard(&mut slow).await.is_empty());
+async fn requests_that_outlast_the_drain_are_cut() {
+    let gateway = kit::gateway("drain: 500ms", PLENTY);
+    let mut slow = Connection::open(gateway.address).await;
+    slow.send("GET /wait/600000 HTTP/1.1\r\nHost: a\r\n\r\n")
+        .await;
+    gateway.upstream.until_hits(1).await;
+    gateway.stop();
+    assert!(slow.responses().await.is_empty());
 }

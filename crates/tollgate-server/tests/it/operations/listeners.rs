@@ -1,15 +1,16 @@
-//! Bounds that every listener has: connections in all and of one address, and requests that wait in queues.
+//! Limits of every listener: connections in all and per address, and requests that wait in queues.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::mpsc;
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
 
-use socket2::{Domain, Socket, Type};
+use tollgate_testing::Running;
+use tollgate_testing::client::{connect_from, request_from};
+use tollgate_testing::program::metric;
+use tollgate_testing::wait::until_value;
 
-use crate::served::ask;
-use crate::serving::{Serving, until};
+use crate::kit;
 
-const HOME: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
-const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const IDLE_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 1));
+const METRICS_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 fn config(rest: &str) -> String {
     format!(
@@ -23,83 +24,70 @@ rules: [{{ id: everyone, per: [], limit: \"1000/s\" }}]
     )
 }
 
-/// A connection from this address that sends nothing.
-fn connect(from: Ipv4Addr, to: SocketAddr) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
-    socket.connect(&to.into()).unwrap();
-    socket.into()
+/// Ten connections from one address that send nothing.
+fn idle_connections(running: &Running, listener: &str) -> Vec<TcpStream> {
+    let address = running.address(listener);
+    let connect = |_| connect_from(IDLE_CLIENT, address).unwrap();
+    (0..10).map(connect).collect()
 }
 
-/// A figure of `/metrics`, asked for over a connection from another address than the test's others.
-fn figure(serving: &Serving, name: &str) -> u64 {
-    use std::io::{Read as _, Write as _};
-    let mut stream = connect(ELSEWHERE, serving.address("admin"));
-    let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    let line = response.lines().find_map(|line| line.strip_prefix(name));
-    let line = line.unwrap_or_else(|| panic!("{name} is not in {response}"));
-    line.trim().parse().unwrap()
+/// A metric, requested from another address than that of the idle connections.
+fn metric_of(running: &Running, name: &str) -> f64 {
+    let admin = running.address("admin");
+    let response = request_from(METRICS_CLIENT, admin, "GET", "/metrics", &[], "");
+    let page = response.unwrap().text();
+    metric(&page, name).unwrap_or_else(|| panic!("there is no {name} in\n{page}"))
+}
+
+fn refused_connections(running: &Running, listener: &str) -> f64 {
+    let name = format!("tollgate_{listener}_connections_refused_total{{reason=\"address\"}}");
+    metric_of(running, &name)
 }
 
 #[test]
 fn one_address_cannot_take_all_connections() {
-    let serving = Serving::by(&config(""));
+    let running = kit::serve(&config(""));
     for listener in ["service", "admin"] {
-        let address = serving.address(listener);
-        let idle: Vec<TcpStream> = (0..10).map(|_| connect(HOME, address)).collect();
-        let refused =
-            format!("tollgate_{listener}_connections_refused_total{{reason=\"address\"}}");
-        until(
-            "seven to be refused",
-            || figure(&serving, &refused),
-            |count| *count == 7,
-        );
+        let idle = idle_connections(&running, listener);
+        let look = || refused_connections(&running, listener);
+        until_value("seven refused connections", look, |count| *count == 7.0);
         drop(idle);
     }
 }
 
 #[test]
 fn connections_of_trusted_proxies_are_not_counted() {
-    let serving = Serving::by(&config("identity: { trusted_proxies: [127.0.0.1] }"));
+    let running = kit::serve(&config("identity: { trusted_proxies: [127.0.0.1] }"));
     for listener in ["service", "admin"] {
-        let address = serving.address(listener);
-        let idle: Vec<TcpStream> = (0..10).map(|_| connect(HOME, address)).collect();
+        let idle = idle_connections(&running, listener);
         let open = format!("tollgate_{listener}_connections_open");
-        // The one that asks for the figure may be among them.
-        until(
-            "all to be open",
-            || figure(&serving, &open),
-            |count| *count >= 10,
-        );
-        let refused =
-            format!("tollgate_{listener}_connections_refused_total{{reason=\"address\"}}");
-        assert_eq!(figure(&serving, &refused), 0);
+        // The connection that requests the metric may be among them.
+        let look = || metric_of(&running, &open);
+        until_value("ten open connections", look, |count| *count >= 10.0);
+        assert_eq!(refused_connections(&running, listener), 0.0);
         drop(idle);
     }
 }
 
-/// Asks about 30 requests at a time that count for these client addresses; returns the statuses.
-fn forward_auth(serving: &Serving, client: impl Fn(u8) -> String) -> Vec<u16> {
-    let service = serving.address("service");
-    let (tell, told) = mpsc::channel();
+/// Sends 30 concurrent requests on behalf of these client addresses. Returns the statuses.
+fn forward_auth(running: &Running, client: impl Fn(u8) -> String) -> Vec<u16> {
     std::thread::scope(|scope| {
-        for nth in 0..30 {
-            let tell = tell.clone();
-            let headers = format!(
-                "X-Forwarded-Method: GET\r\nX-Forwarded-Uri: /\r\nX-Forwarded-For: {}\r\n",
-                client(nth)
-            );
-            scope.spawn(move || {
-                let reply = ask(service, "GET", "/v1/forward-auth", &headers, "");
-                tell.send(reply.status).unwrap();
-            });
-        }
-    });
-    drop(tell);
-    told.into_iter().collect()
+        let requests: Vec<_> = (0..30)
+            .map(|nth| {
+                let forwarded_for = format!("X-Forwarded-For: {}", client(nth));
+                scope.spawn(move || {
+                    let headers = [
+                        "X-Forwarded-Method: GET",
+                        "X-Forwarded-Uri: /",
+                        &forwarded_for,
+                    ];
+                    running.get("service", "/v1/forward-auth", &headers).status
+                })
+            })
+            .collect();
+        let statuses = requests.into_iter().map(|request| request.join().unwrap());
+        statuses.collect()
+    })
 }
 
 fn denied(statuses: &[u16]) -> usize {
@@ -108,24 +96,23 @@ fn denied(statuses: &[u16]) -> usize {
 
 #[test]
 fn queued_requests_of_one_client_leave_room_for_others() {
-    let config = |limits: &str, per: &str| {
-        format!(
-            "
-service: {{ listen: 127.0.0.1:0, {limits} }}
-log: {{ format: json }}
-identity: {{ trusted_proxies: [127.0.0.1] }}
-rules: [{{ id: queue, per: [{per}], limit: \"1/s queue 30\" }}]
-"
+    let service = |limits: &str, per: &str| {
+        kit::service(
+            limits,
+            &format!(
+                "identity: {{ trusted_proxies: [127.0.0.1] }}
+rules: [{{ id: queue, per: [{per}], limit: \"1/s queue 30\" }}]"
+            ),
         )
     };
-    let serving = Serving::by(&config("waiting_per_address: 2", "ip"));
-    let one = forward_auth(&serving, |_| "203.0.113.1".to_owned());
-    // All thirty fit into the queue. One goes at once; a few more may while the others come.
+    let per_address = service("waiting_per_address: 2", "ip");
+    let one = forward_auth(&per_address, |_| "203.0.113.1".to_owned());
+    // All thirty fit into the queue. One is admitted at once, and a few more may be while the others arrive.
     assert!((20..=27).contains(&denied(&one)), "{one:?}");
-    let others = forward_auth(&serving, |nth| format!("203.0.113.{}", 100 + nth));
+    let others = forward_auth(&per_address, |nth| format!("203.0.113.{}", 100 + nth));
     assert_eq!(denied(&others), 0, "{others:?}");
 
-    let serving = Serving::by(&config("max_waiting: 2", ""));
-    let all = forward_auth(&serving, |nth| format!("203.0.113.{nth}"));
+    let in_all = service("max_waiting: 2", "");
+    let all = forward_auth(&in_all, |nth| format!("203.0.113.{nth}"));
     assert!((20..=27).contains(&denied(&all)), "{all:?}");
 }
