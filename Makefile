@@ -107,9 +107,9 @@ faults: needs ## every fault of Redis, one after the other: how long callers wai
 
 # For each target; and which, if not all.
 FUZZ_SECONDS ?= 900
-FUZZ_TARGETS ?= path limit key forwarded config rls json
+FUZZ_TARGETS ?= path limit key forwarded config rls json http_request http_response http_head
 
-fuzz: tools ## hostile input for every parser, on a nightly toolchain, two at a time (15 minutes each, so about an hour; FUZZ_SECONDS=60 for a look)
+fuzz: tools ## hostile input for every parser, on a nightly toolchain, two at a time (15 minutes each, so about 75 minutes; FUZZ_SECONDS=60 for a look)
 	@tools/fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 openapi: tools ## the service's OpenAPI document: linted, validated, compared with the service, and a client made of it (about three minutes)

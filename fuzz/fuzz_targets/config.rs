@@ -6,5 +6,5 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let environment = |name: &str| (name == "SET").then(|| "value".to_owned());
-    let _ = tollgate_server::config::parse(text, &environment);
+    let _ = tollgate_config::parse(text, &environment);
 });

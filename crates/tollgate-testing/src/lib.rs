@@ -8,7 +8,8 @@
 //! - [`servers`]: real Redis and PostgreSQL servers;
 //! - [`SmallDisk`]: a disk that is soon full;
 //! - [`wait`]: waiting for events with a timeout;
-//! - [`log`]: a log in memory.
+//! - [`log`]: a log in memory;
+//! - [`malformed`]: requests that servers may read in different ways.
 //!
 //! Everything listens on loopback, on free ports or on sockets in temporary folders, and ends with the test.
 
@@ -24,6 +25,7 @@ pub mod client;
 pub mod gateway;
 pub mod http2;
 pub mod log;
+pub mod malformed;
 pub mod program;
 pub mod servers;
 pub mod small_disk;

@@ -8,7 +8,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Collected};
 use prometheus_client::registry::Registry;
 use tokio::runtime::Runtime;
-use tollgate_server::door::{self, Door};
+use tollgate_server::decider::{self, Decider};
 use tollgate_server::live::{Live, LiveConfig};
 use tollgate_server::service::{self, Metrics};
 use tower::ServiceExt as _;
@@ -50,11 +50,11 @@ impl Service {
         let router = runtime.block_on(async {
             let live = LiveConfig::of(&file);
             let (live, config) = Live::start(live).await.expect("a configuration");
-            let limiter = door::limiter(&config.store).expect("a limiter");
+            let limiter = decider::limiter(&config.store).expect("a limiter");
             let metrics = Metrics::new(&mut Registry::default());
-            let door = Door::new(live, limiter, None);
+            let decider = Decider::new(live, limiter, None);
             let config = config.service.as_ref().expect("a service");
-            service::router(door, config, metrics)
+            service::router(decider, config, metrics)
         });
         // It is followed, but never changes.
         let _ = std::fs::remove_dir_all(folder);

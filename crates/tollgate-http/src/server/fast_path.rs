@@ -31,6 +31,7 @@ use super::{Handler, ServerConfig};
 use crate::body::IncomingBody;
 
 pub use message::{parse_request, write_head};
+pub use rejected_target::rejection;
 
 /// How many bytes are read at once.
 const READ_BYTES: usize = 8 * 1_024;
@@ -85,7 +86,7 @@ where
             }
         }
         let Some((request, end)) = parse_request(inbox.read(), config.max_head_bytes) else {
-            if let Some(response) = rejected_target::response(inbox.read()) {
+            if let Some(response) = rejection(inbox.read()) {
                 metrics.malformed.inc();
                 (config.on_rejected_head).call(requests.peer(), RejectedHead::Malformed);
                 write_all(stream, &response, &[]).await.ok()?;

@@ -8,6 +8,7 @@
 //! | interim responses (1xx) | `interim` |
 //! | HTTP/2, gRPC, WebSocket and TLS | `protocols` |
 //! | slots for concurrent requests, shared between clients | `shares` |
+//! | both fast paths beside hyper, message by message | `generated`, `differential` |
 //! | turns between the proxy's fast path and hyper | `fast_path` |
 //! | turns between the server's fast path and hyper | `server_fast_path` |
 //!
@@ -20,9 +21,11 @@
     reason = "all of this is test code, helpers included"
 )]
 
+mod differential;
 mod fast_path;
 mod faults;
 mod forwarding;
+mod generated;
 mod health;
 mod interim;
 mod protocols;

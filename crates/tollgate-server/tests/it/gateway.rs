@@ -7,6 +7,7 @@ mod forwarding;
 mod headers;
 mod http2;
 mod identity;
+mod lifecycle;
 mod log;
 mod malformed;
 mod names;

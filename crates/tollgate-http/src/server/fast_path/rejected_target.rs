@@ -57,8 +57,9 @@ impl fmt::Display for Unencoded {
 }
 
 /// The response to the request at the beginning of `bytes`, if its head is complete and its target has a character that must
-/// be encoded.
-pub(super) fn response(bytes: &[u8]) -> Option<Vec<u8>> {
+/// be encoded. hyper rejects all of these as well.
+#[must_use]
+pub fn rejection(bytes: &[u8]) -> Option<Vec<u8>> {
     let is_whole = |end: &[u8]| bytes.windows(end.len()).any(|window| window == end);
     let line = bytes
         .trim_ascii_start()

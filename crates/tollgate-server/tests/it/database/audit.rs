@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
 use tollgate::Source;
-use tollgate_server::audit::{Trail, TrailConfig, TrailStats, Violation};
+use tollgate_config::AuditConfig;
+use tollgate_server::audit::{Trail, TrailStats, Violation};
 use tollgate_server::database::{Database, ViolationFilter, ViolationRow};
 use tollgate_testing::wait::{eventually, until};
 use tollgate_testing::{SmallDisk, TIMEOUT};
@@ -49,18 +50,18 @@ fn violation<'a>(per: &'a [(&'a str, &'a str)], at: SystemTime) -> Violation<'a>
 }
 
 /// Without retention, because the moments of the tests are long ago.
-fn config() -> TrailConfig {
-    TrailConfig {
+fn config() -> AuditConfig {
+    AuditConfig {
         collect_every: Duration::from_millis(20),
         retry_after: Duration::from_millis(50),
         retention: None,
-        ..TrailConfig::default()
+        ..AuditConfig::default()
     }
 }
 
 /// The same, but violations are collected at the end only.
-fn at_the_end() -> TrailConfig {
-    TrailConfig {
+fn at_the_end() -> AuditConfig {
+    AuditConfig {
         collect_every: Duration::from_secs(3_600),
         ..config()
     }
@@ -185,7 +186,7 @@ async fn a_million_from_many_threads_are_all_accounted_for(test_database: TestDa
     let database = test_database.open().await;
     let trail = Trail::start(
         database.clone(),
-        TrailConfig {
+        AuditConfig {
             // Too few for all of them.
             most_folds: 4_096,
             ..config()
@@ -365,7 +366,7 @@ async fn only_violations_older_than_the_retention_are_removed(test_database: Tes
     assert_eq!(database.count_violations().await.unwrap(), 700);
     let trail = Trail::start(
         database.clone(),
-        TrailConfig {
+        AuditConfig {
             retention: Some(hour),
             sweep_every: Duration::from_millis(20),
             sweep_at_most: 60,
@@ -403,7 +404,7 @@ async fn a_batch_that_is_sent_twice_counts_once(test_database: TestDatabase) {
 
 async fn more_buckets_than_there_is_room_for_are_counted_as_lost(test_database: TestDatabase) {
     let database = test_database.open().await;
-    let small = TrailConfig {
+    let small = AuditConfig {
         most_folds: 160,
         ..at_the_end()
     };
@@ -459,7 +460,7 @@ fn a_crash_under_load_loses_nothing_uncounted() {
     block_on(async {
         let mut test_database = TestDatabase::postgres();
         let database = test_database.open().await;
-        let small = TrailConfig {
+        let small = AuditConfig {
             batch: 100,
             ..config()
         };
@@ -503,7 +504,7 @@ fn a_lasting_outage_costs_a_bounded_backlog() {
     block_on(async {
         let mut test_database = TestDatabase::postgres();
         let database = test_database.open().await;
-        let small = TrailConfig {
+        let small = AuditConfig {
             most_backlog: 500,
             ..config()
         };
@@ -542,7 +543,7 @@ fn a_full_disk_costs_counted_violations_and_no_delay() {
         let url = format!("sqlite:{}", disk.path().join("tollgate.db").display());
         let database = Database::open(&url).await.unwrap();
         disk.fill_but(256 << 10);
-        let small = TrailConfig {
+        let small = AuditConfig {
             most_backlog: 2_000,
             batch: 100,
             ..config()

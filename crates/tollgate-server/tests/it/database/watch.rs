@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tollgate_server::database::{Database, Watch, WatchConfig};
+use tollgate_config::WatchConfig;
+use tollgate_server::database::{Database, Watch};
 use tollgate_testing::TIMEOUT;
 use tollgate_testing::wait::eventually;
 

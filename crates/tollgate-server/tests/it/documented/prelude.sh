@@ -1,4 +1,5 @@
-# Before the commands of a page. Servers, which a reader starts in another terminal, go on beside; the next command runs when they answer.
+# Runs before the commands of a page. Servers, which a reader starts in another terminal, run in the background; the next command waits
+# until they answer.
 set -euo pipefail
 page=$PWD
 
@@ -9,14 +10,14 @@ start() {
   echo "$started" >>"$page/.started"
 }
 
-# Until a port answers, or a file says a word.
+# Waits until a port answers, or a file contains a word.
 wait_for() {
   for _ in $(seq 1200); do
     if [ $# -eq 1 ]; then (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return 0; else grep -q "$2" "$1" && return 0; fi
     kill -0 "$started" 2>/dev/null || { echo "it ended: ${*}" >&2; cat "$page"/*.log >&2; return 1; }
     sleep 0.05
   done
-  echo "waited in vain for $*" >&2
+  echo "timed out waiting for $*" >&2
   return 1
 }
 

@@ -1,4 +1,4 @@
-//! Where the commands of a page run: a folder of their own, the program on the path, ports that nobody else has.
+//! Where the commands of a page run: a folder of their own, with the program on the path and ports that nothing else uses.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -9,17 +9,19 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use tollgate_testing::servers::PostgresServer;
 
 use super::page::{Block, Page, ROOT, Step};
-use crate::postgres_server::PostgresServer;
+use crate::kit::TOLLGATE;
 
-/// The ports that pages speak of.
+/// The ports in the pages.
 const PORTS: [&str; 9] = [
     "8080", "8081", "8082", "3000", "6379", "5432", "7001", "7002", "7003",
 ];
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How long a page may take.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What a page's commands came to.
+/// How much of a page was run.
 #[derive(Debug, Default)]
 pub(super) struct Ran {
     pub(super) commands: usize,
@@ -30,16 +32,16 @@ pub(super) struct Ran {
 struct Stage {
     folder: TempDir,
     ports: Vec<(&'static str, u16)>,
-    // Ours as long as they are held.
+    // The ports are reserved as long as these are held.
     _claims: Vec<File>,
 }
 
 impl Stage {
     fn new() -> Self {
-        let (ours, claims): (Vec<u16>, Vec<File>) = PORTS.iter().map(|_| free_port()).unzip();
+        let (own, claims): (Vec<u16>, Vec<File>) = PORTS.iter().map(|_| free_port()).unzip();
         let stage = Self {
             folder: tempfile::tempdir().unwrap(),
-            ports: PORTS.into_iter().zip(ours).collect(),
+            ports: PORTS.into_iter().zip(own).collect(),
             _claims: claims,
         };
         for folder in ["docs/gateways", "deploy/redis"] {
@@ -48,16 +50,16 @@ impl Stage {
         stage
     }
 
-    /// Files that pages tell readers to copy, with our ports.
+    /// Copies the files that pages tell readers to copy, with other ports.
     fn copy(&self, folder: &str) {
         let to = self.folder.path().join(folder);
         std::fs::create_dir_all(&to).unwrap();
         for entry in std::fs::read_dir(Path::new(ROOT).join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let text = std::fs::read_to_string(&path).unwrap();
-            // A machine that is busy with other tests is slower than one that serves.
+            // A machine that is busy with tests is slow.
             let text = text.replace("timeout: 0.02s", "timeout: 10s");
-            let text = self.with_our_ports(&text);
+            let text = self.with_own_ports(&text);
             std::fs::write(to.join(path.file_name().unwrap()), text).unwrap();
         }
     }
@@ -67,7 +69,7 @@ impl Stage {
         found.unwrap().1
     }
 
-    fn with_our_ports(&self, text: &str) -> String {
+    fn with_own_ports(&self, text: &str) -> String {
         let digits = |c: char| c.is_ascii_digit();
         let mut mapped = String::new();
         let mut rest = text;
@@ -76,12 +78,12 @@ impl Stage {
             mapped.push_str(before);
             let end = from.find(|c| !digits(c)).unwrap_or(from.len());
             let (number, after) = from.split_at(end);
-            // A rate such as 3000/s is no port.
+            // A rate such as 3000/s is not a port.
             let alone = before.ends_with(' ') && !after.starts_with(['/', '.', '%']);
-            let ours = self.ports.iter().find(|(port, _)| *port == number);
-            match ours {
-                Some((_, ours)) if before.ends_with([':', '-']) || alone => {
-                    write!(mapped, "{ours}").unwrap();
+            let own = self.ports.iter().find(|(port, _)| *port == number);
+            match own {
+                Some((_, own)) if before.ends_with([':', '-']) || alone => {
+                    write!(mapped, "{own}").unwrap();
                 }
                 _ => mapped.push_str(number),
             }
@@ -91,7 +93,7 @@ impl Stage {
     }
 
     fn check_config(&self, place: &str, block: &Block) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let mut command = Command::new(TOLLGATE);
         command.current_dir(self.folder.path());
         for variable in block.text.split("${").skip(1) {
             let name = variable.split(['}', ':']).next().unwrap();
@@ -102,17 +104,17 @@ impl Stage {
             .args(["check-config", "--no-files", "block.yaml"])
             .output();
         let output = output.unwrap();
-        let said =
+        let text =
             String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{place}: {said}");
+        assert!(output.status.success(), "{place}: {text}");
     }
 
     fn run(&self, page: &str, script: &str) {
         let folder = self.folder.path();
         std::fs::write(folder.join("commands.sh"), script).unwrap();
-        let own = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
+        let programs = Path::new(TOLLGATE).parent().unwrap();
         let path = std::env::var("PATH").unwrap();
-        let own = own.display();
+        let programs = programs.display();
         let mut command = Command::new("bash");
         let front = self.port("8080").to_string();
         command
@@ -121,7 +123,7 @@ impl Stage {
             .current_dir(folder)
             .env(
                 "PATH",
-                format!("{own}:{ROOT}/target/servers:{path}:/usr/sbin"),
+                format!("{programs}:{ROOT}/target/servers:{path}:/usr/sbin"),
             )
             .env("HOME", folder)
             .env("FRONT", front)
@@ -130,12 +132,12 @@ impl Stage {
         let log = File::create(folder.join("output")).unwrap();
         command.stdout(log.try_clone().unwrap()).stderr(log);
         let mut child = command.spawn().unwrap();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let status = loop {
             match child.try_wait().unwrap() {
                 Some(status) => break Some(status),
                 None if Instant::now() > end => {
-                    // With its servers, and whatever it waits for.
+                    // With its servers, and all that it waits for.
                     let group = format!("-{}", child.id());
                     let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
                     let _ = child.wait();
@@ -157,7 +159,7 @@ impl Stage {
     }
 }
 
-/// Runs all of a page, in its order.
+/// Runs all blocks of a page, in their order.
 pub(super) fn perform(page: &Page) -> Ran {
     let stage = Stage::new();
     let mut ran = Ran::default();
@@ -167,13 +169,13 @@ pub(super) fn perform(page: &Page) -> Ran {
     for step in &page.steps {
         let block = match step {
             Step::Before(command) => {
-                writeln!(commands, "{}", stage.with_our_ports(command)).unwrap();
+                writeln!(commands, "{}", stage.with_own_ports(command)).unwrap();
                 continue;
             }
             Step::Block(block) => block,
         };
         let place = format!("{}:{}", page.name, block.line);
-        let text = stage.with_our_ports(&block.text);
+        let text = stage.with_own_ports(&block.text);
         if block.not_run.is_some() {
             ran.not_run += 1;
             continue;
@@ -198,7 +200,7 @@ pub(super) fn perform(page: &Page) -> Ran {
             }
             // Examples in Rust are doc tests; text is only shown.
             "rust" | "text" => {}
-            _ => assert!(block.file.is_some(), "{place}: nothing is done with it"),
+            _ => assert!(block.file.is_some(), "{place}: the block is not used"),
         }
         if let Some(file) = &block.file {
             writeln!(
@@ -215,20 +217,20 @@ pub(super) fn perform(page: &Page) -> Ran {
     stage.run(&page.name, &script);
     for (nth, (place, command, lines)) in (1..).zip(&expected) {
         let file = stage.folder.path().join(format!(".output-{nth}"));
-        let said = std::fs::read_to_string(file).unwrap();
-        let said: Vec<&str> = said.lines().map(str::trim_end).collect();
-        let wanted: Vec<&str> = lines.lines().map(str::trim_end).collect();
+        let output = std::fs::read_to_string(file).unwrap();
+        let output: Vec<&str> = output.lines().map(str::trim_end).collect();
+        let expected: Vec<&str> = lines.lines().map(str::trim_end).collect();
         assert!(
-            fits(&wanted, &said),
-            "{place}: `{command}` says something else:\n{}",
-            said.join("\n")
+            fits(&expected, &output),
+            "{place}: `{command}` prints something else:\n{}",
+            output.join("\n")
         );
     }
     drop(postgres);
     ran
 }
 
-/// Commands behind `$ `, and what each has to say.
+/// Commands after `$ `, and what each must print.
 fn console(
     text: &str,
     commands: &mut String,
@@ -252,19 +254,19 @@ fn console(
 }
 
 /// `…` stands for anything in a line, and alone in a line for any lines.
-fn fits(wanted: &[&str], said: &[&str]) -> bool {
-    match wanted {
-        [] => said.is_empty(),
-        ["…", rest @ ..] => (0..=said.len()).any(|skip| fits(rest, &said[skip..])),
-        [line, rest @ ..] => said
+fn fits(expected: &[&str], output: &[&str]) -> bool {
+    match expected {
+        [] => output.is_empty(),
+        ["…", rest @ ..] => (0..=output.len()).any(|skip| fits(rest, &output[skip..])),
+        [line, rest @ ..] => output
             .split_first()
             .is_some_and(|(first, others)| line_fits(line, first) && fits(rest, others)),
     }
 }
 
-fn line_fits(wanted: &str, said: &str) -> bool {
-    let mut parts = wanted.split('…');
-    let Some(mut rest) = said.strip_prefix(parts.next().unwrap_or_default()) else {
+fn line_fits(expected: &str, output: &str) -> bool {
+    let mut parts = expected.split('…');
+    let Some(mut rest) = output.strip_prefix(parts.next().unwrap_or_default()) else {
         return false;
     };
     let mut open = false;
@@ -278,8 +280,8 @@ fn line_fits(wanted: &str, said: &str) -> bool {
     rest.is_empty() || open
 }
 
-/// Between 12,000 and 22,000: these, and the second ports of a cluster, 10,000 higher, are below those that the system gives out.
-/// Several tests choose at a time: what one has chosen it holds a lock on.
+/// A port between 12,000 and 22,000: these ports, and the bus ports of a cluster, 10,000 higher, are below those that the system
+/// assigns. A lock on a file reserves it, because several tests choose ports at the same time.
 fn free_port() -> (u16, File) {
     let claims = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ports");
     std::fs::create_dir_all(&claims).unwrap();

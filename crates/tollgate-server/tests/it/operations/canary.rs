@@ -1,23 +1,23 @@
-//! A secret goes in wherever one can, and is looked for everywhere: in Redis, in the audit trail, in the log, and in what is shown of
-//! everything.
+//! No secret is stored or shown: secrets are sent wherever a request can carry one, and searched for in Redis, in the audit trail, in
+//! the log, and in the `Debug` and `Display` output of everything that handles them.
 
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use tempfile::TempDir;
-use tollgate_server::audit::{Trail, TrailConfig};
-use tollgate_server::config::ConfigFile;
+use tollgate_config::{AuditConfig, ConfigFile};
+use tollgate_server::audit::Trail;
 use tollgate_server::database::{Database, ViolationFilter};
-use tollgate_server::door::{self, Door};
+use tollgate_server::decider::{self, Decider};
 use tollgate_server::live::{Live, LiveConfig};
 use tollgate_testing::log::Log;
 use tollgate_testing::servers::RedisServer;
 use tollgate_tower::identity::api_key_sha256;
 use tollgate_tower::policy::Head;
 
-use crate::database::block_on;
+use crate::kit::database::block_on;
 
-/// Keys of a client, of nobody, and of somebody who uses another header.
+/// The API key of a client, a key that no client has, a bearer token, and the token of the admin interface.
 const CANARIES: [&str; 4] = [
     "canary-known-3f9c2a77e1",
     "canary-unknown-8b1d4c90fe",
@@ -25,12 +25,12 @@ const CANARIES: [&str; 4] = [
     "canary-password-0c7e91d2ab",
 ];
 
-/// No canary, and no part of one that would be enough to recognise it by.
-fn assert_clean(place: &str, text: &str) {
+/// Checks that a text contains no canary, and no part by which one could be recognised.
+fn assert_clean(what: &str, text: &str) {
     for canary in CANARIES {
         let secret = canary.rsplit('-').next().unwrap();
         for part in [canary, secret, &secret[..6]] {
-            assert!(!text.contains(part), "{part} is in {place}: {text}");
+            assert!(!text.contains(part), "{part} is in {what}: {text}");
         }
     }
 }
@@ -64,34 +64,34 @@ fn no_secret_reaches_redis_the_audit_trail_the_log_or_output() {
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
         .with_writer(log.clone())
         .finish();
-    // For all threads: the store and the writer have some of their own.
+    // For all threads: the store and the audit trail have threads of their own.
     tracing::subscriber::set_global_default(subscriber).ok();
     let redis = RedisServer::start();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tollgate.yaml");
     std::fs::write(&file, config(&folder, &redis.url())).unwrap();
-    let mut shown = String::new();
+    let mut output = String::new();
     block_on(async {
         let (live, config) = Live::start(LiveConfig::of(&file)).await.unwrap();
         let database = Database::open(config.database.as_ref().unwrap().url.expose());
         let database = database.await.unwrap();
-        let trail = Trail::start(database.clone(), TrailConfig::default());
-        let limiter = door::limiter(&config.store).unwrap();
-        let door = Door::new(live, limiter, Some(trail));
+        let trail = Trail::start(database.clone(), AuditConfig::default());
+        let limiter = decider::limiter(&config.store).unwrap();
+        let decider = Decider::new(live, limiter, Some(trail));
         let mut denied = 0;
         for i in 0..40 {
             let mut headers = HeaderMap::new();
-            let mut put = |name: &'static str, value: &str| {
+            let mut append = |name: &'static str, value: &str| {
                 let value = HeaderValue::from_str(value).unwrap();
                 headers.append(HeaderName::from_static(name), value);
             };
             match i % 4 {
-                0 => put("x-api-key", CANARIES[0]),
-                1 => put("x-api-key", CANARIES[1]),
-                2 => put("authorization", &format!("Bearer {}", CANARIES[2])),
-                _ => put("x-user-id", "somebody"),
+                0 => append("x-api-key", CANARIES[0]),
+                1 => append("x-api-key", CANARIES[1]),
+                2 => append("authorization", &format!("Bearer {}", CANARIES[2])),
+                _ => append("x-user-id", "somebody"),
             }
-            put("x-tenant", "acme");
+            append("x-tenant", "acme");
             let uri: Uri = format!("/v1/things?api_key={}", CANARIES[1])
                 .parse()
                 .unwrap();
@@ -100,22 +100,29 @@ fn no_secret_reaches_redis_the_audit_trail_the_log_or_output() {
                 uri: &uri,
                 headers: &headers,
             };
-            let decision = door.decide(&head, [203, 0, 113, 7].into()).await.unwrap();
+            let decision = decider
+                .decide(&head, [203, 0, 113, 7].into())
+                .await
+                .unwrap();
             denied += u64::from(!decision.allowed());
-            let policy = door.live().policy();
-            let who =
+            let policy = decider.live().policy();
+            let caller =
                 policy
                     .identity()
                     .explain([203, 0, 113, 7].into(), &headers, policy.clients());
-            shown += &format!("{decision:?} {who:?} {who}");
+            output += &format!("{decision:?} {caller:?} {caller}");
         }
-        shown += &format!("{config:?} {door:?} {:?}", door.live().policy());
-        shown += &format!(
+        output += &format!("{config:?} {decider:?} {:?}", decider.live().policy());
+        output += &format!(
             "{:?} {:?}",
-            door.limiter().shared_stats(),
-            door.live().stats()
+            decider.limiter().shared_stats(),
+            decider.live().stats()
         );
-        let stats = door.trail().unwrap().close(Duration::from_secs(20)).await;
+        let stats = decider
+            .trail()
+            .unwrap()
+            .close(Duration::from_secs(20))
+            .await;
         assert_eq!((stats.written, stats.lost), (denied, 0));
         assert!(denied > 20, "{denied}");
         let rows = database
@@ -130,24 +137,24 @@ fn no_secret_reaches_redis_the_audit_trail_the_log_or_output() {
             clients.contains(&"merchant_123") && clients.contains(&"ip:203.0.113.7"),
             "{clients:?}"
         );
-        shown += &format!("{rows:?}");
+        output += &format!("{rows:?}");
         database.close().await;
     });
-    // A file that is wrong is shown with its lines, and not with its secrets.
+    // Errors in a file are reported with its lines, but not with its secrets.
     let wrong = config(&folder, &redis.url()).replace("burst 2\"", "burts 2\"");
     std::fs::write(&file, &wrong).unwrap();
-    shown += &ConfigFile::read(&file).unwrap().parse().unwrap_err();
+    output += &ConfigFile::read(&file).unwrap().parse().unwrap_err();
     let one_line = wrong.replace('\n', " ");
     std::fs::write(&file, one_line).unwrap();
-    shown += &ConfigFile::read(&file).unwrap().parse().unwrap_err();
+    output += &ConfigFile::read(&file).unwrap().parse().unwrap_err();
 
-    let kept = redis.everything();
+    let stored = redis.everything();
     assert!(
-        kept.contains("merchant_123") && kept.contains("acme"),
-        "{kept}"
+        stored.contains("merchant_123") && stored.contains("acme"),
+        "{stored}"
     );
-    assert_clean("Redis", &kept);
-    assert_clean("what is shown", &shown);
+    assert_clean("Redis", &stored);
+    assert_clean("the output", &output);
     for entry in std::fs::read_dir(folder.path()).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|ending| ending != "yaml") {

@@ -1,12 +1,15 @@
-//! What lies in deploy/, as far as it is about the program: names of metrics, and the limiter's own Redis.
+//! The files in deploy/: names of metrics in dashboards and alerts, and the Redis of the limiter.
 
 use std::collections::HashSet;
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 
-use crate::metrics::OPEN_METRICS;
-use crate::served::free_port;
-use crate::serving::{Serving, ask, until};
+use tollgate_testing::Running;
+use tollgate_testing::client::free_port;
+use tollgate_testing::wait::until_value;
+
+use crate::kit;
+use crate::kit::open_metrics::OPEN_METRICS;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -14,8 +17,8 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(format!("{ROOT}/{file}")).unwrap()
 }
 
-/// A redis-server by the files in deploy/redis.
-struct OwnRedis {
+/// A redis-server with the files in deploy/redis.
+struct DeployedRedis {
     process: Child,
     port: u16,
     _folder: tempfile::TempDir,
@@ -23,11 +26,11 @@ struct OwnRedis {
 
 const PASSWORD: &str = "CHANGE-ME-redis-password";
 
-impl OwnRedis {
+impl DeployedRedis {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().display().to_string();
-        let conf = read("deploy/redis/redis.conf").replace("/etc/redis", &place);
+        let here = folder.path().display().to_string();
+        let conf = read("deploy/redis/redis.conf").replace("/etc/redis", &here);
         std::fs::write(folder.path().join("redis.conf"), conf).unwrap();
         let users = read("deploy/redis/users.acl");
         std::fs::write(folder.path().join("users.acl"), users).unwrap();
@@ -44,36 +47,34 @@ impl OwnRedis {
             port,
             _folder: folder,
         };
-        until(
-            "redis answers its probe",
-            || redis.ask("probe", "", &["PING"]),
-            |said| said.contains("PONG"),
-        );
+        let ping = || redis.command("probe", "", &["PING"]);
+        until_value("a response to the probe", ping, |response| {
+            response.contains("PONG")
+        });
         redis
     }
 
-    fn ask(&self, user: &str, password: &str, words: &[&str]) -> String {
-        let mut command = Command::new("redis-cli");
-        command.args(["-p", &self.port.to_string(), "--no-auth-warning"]);
-        command
-            .args(["--user", user, "--pass", password])
-            .args(words);
-        let output = command.output().unwrap();
+    /// Runs a command with redis-cli as this user.
+    fn command(&self, user: &str, password: &str, words: &[&str]) -> String {
+        let mut cli = Command::new("redis-cli");
+        cli.args(["-p", &self.port.to_string(), "--no-auth-warning"]);
+        cli.args(["--user", user, "--pass", password]).args(words);
+        let output = cli.output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }
 
-impl Drop for OwnRedis {
+impl Drop for DeployedRedis {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// With everything that counts something.
-fn serving_everything(redis: &OwnRedis) -> Serving {
+/// The program with everything that has metrics.
+fn serve_everything(redis: &DeployedRedis) -> Running {
     let port = redis.port;
-    Serving::by(&format!(
+    kit::serve(&format!(
         "gateway: {{ listen: \"127.0.0.1:0\", upstreams: [{{ path: /, to: [\"http://127.0.0.1:9\"] }}] }}\n\
          service: {{ listen: \"127.0.0.1:0\" }}\nadmin: {{ listen: \"127.0.0.1:0\" }}\nrules_from: file\n\
          database: {{ url: \"sqlite:tollgate.db\" }}\nlog: {{ format: json }}\n\
@@ -81,6 +82,13 @@ fn serving_everything(redis: &OwnRedis) -> Serving {
          store: {{ redis: \"redis://tollgate:{PASSWORD}@127.0.0.1:{port}\", deadline: 20s, instances: counted }}\n\
          rules: [{{ id: address, per: [ip], limit: \"1/h burst 2\" }}]\n"
     ))
+}
+
+/// The program with a store in memory, which has metrics of its own.
+fn serve_in_memory() -> Running {
+    kit::serve(
+        "admin: { listen: \"127.0.0.1:0\" }\nlog: { format: json }\nrules: [{ id: a, per: [], limit: 1/s }]\n",
+    )
 }
 
 /// Names of series in OpenMetrics text, with those of counters and histograms in full.
@@ -101,8 +109,8 @@ fn series(text: &str) -> HashSet<String> {
     names
 }
 
-/// Every word of the text that begins like one of our metrics.
-fn named(text: &str) -> HashSet<String> {
+/// All words of a text that begin like metrics of the program.
+fn metric_names(text: &str) -> HashSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'));
     let words = words.filter(|word| word.starts_with("tollgate_"));
     words.map(str::to_owned).collect()
@@ -110,32 +118,27 @@ fn named(text: &str) -> HashSet<String> {
 
 #[test]
 fn the_deployed_redis_allows_only_what_the_program_needs() {
-    let redis = OwnRedis::start();
-    let serving = serving_everything(&redis);
-    let statuses: Vec<u16> = (0..3)
-        .map(|_| {
-            ask(serving.address("gateway"), "GET", "/", &[])
-                .unwrap()
-                .status
-        })
-        .collect();
+    let redis = DeployedRedis::start();
+    let running = serve_everything(&redis);
+    let get = |_| running.get("gateway", "/", &[]).status;
+    let statuses: Vec<u16> = (0..3).map(get).collect();
     assert_eq!(
         statuses,
         [502, 502, 429],
-        "counted in Redis; nobody is behind"
+        "counted in Redis; there is no upstream"
     );
-    let metrics = serving.get("admin", "/metrics", &[]).body;
+    let metrics = running.metrics();
     assert!(metrics.contains("source=\"fallback\"} 0"), "{metrics}");
     assert!(
         metrics.contains("tollgate_store_call_failures_total 0"),
         "{metrics}"
     );
     for (user, password) in [("default", ""), ("probe", ""), ("tollgate", "wrong")] {
-        let said = redis.ask(user, password, &["GET", "tollgate:x"]);
+        let response = redis.command(user, password, &["GET", "tollgate:x"]);
         let refused = ["NOAUTH", "NOPERM", "WRONGPASS", "AUTH failed"];
         assert!(
-            refused.iter().any(|word| said.contains(word)),
-            "{user}: {said}"
+            refused.iter().any(|word| response.contains(word)),
+            "{user}: {response}"
         );
     }
     for words in [
@@ -144,10 +147,10 @@ fn the_deployed_redis_allows_only_what_the_program_needs() {
         &["FLUSHALL"],
         &["GET", "other"],
     ] {
-        let said = redis.ask("tollgate", PASSWORD, words);
-        assert!(said.contains("NOPERM"), "{words:?}: {said}");
+        let response = redis.command("tollgate", PASSWORD, words);
+        assert!(response.contains("NOPERM"), "{words:?}: {response}");
     }
-    let settings = redis.ask("tollgate", PASSWORD, &["INFO", "everything"]);
+    let settings = redis.command("tollgate", PASSWORD, &["INFO", "everything"]);
     for setting in [
         "maxmemory_policy:noeviction",
         "aof_enabled:0",
@@ -157,7 +160,7 @@ fn the_deployed_redis_allows_only_what_the_program_needs() {
     }
 }
 
-/// What `promtool check metrics` says of this page, and whether it finds it well.
+/// Whether `promtool check metrics` accepts this page, and what it reports.
 fn promtool(page: &str) -> (bool, String) {
     let mut promtool = Command::new("promtool")
         .args(["check", "metrics"])
@@ -173,51 +176,44 @@ fn promtool(page: &str) -> (bool, String) {
         .write_all(page.as_bytes())
         .unwrap();
     let output = promtool.wait_with_output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
+    let report = [output.stdout, output.stderr].concat();
     (
         output.status.success(),
-        String::from_utf8_lossy(&said).into_owned(),
+        String::from_utf8_lossy(&report).into_owned(),
     )
 }
 
 #[test]
-fn promtool_finds_nothing_wrong_with_the_metrics() {
-    let redis = OwnRedis::start();
-    let serving = serving_everything(&redis);
+fn promtool_accepts_the_metrics() {
+    let redis = DeployedRedis::start();
+    let running = serve_everything(&redis);
     for _ in 0..3 {
-        ask(serving.address("gateway"), "GET", "/", &[]).unwrap();
+        assert!(running.get("gateway", "/", &[]).status >= 400);
     }
-    let in_memory = Serving::by(
-        "admin: { listen: \"127.0.0.1:0\" }\nlog: { format: json }\nrules: [{ id: a, per: [], limit: 1/s }]\n",
-    );
-    for serving in [&serving, &in_memory] {
-        let page = serving.get("admin", "/metrics", &[]);
+    for running in [running, serve_in_memory()] {
+        let page = running.get("admin", "/metrics", &[]);
+        let content_type = page.header("content-type").unwrap();
         assert!(
-            page.head
-                .contains("content-type: text/plain; version=0.0.4"),
-            "{}",
-            page.head
+            content_type.starts_with("text/plain; version=0.0.4"),
+            "{content_type}"
         );
-        assert_eq!(promtool(&page.body), (true, String::new()), "{}", page.body);
-        let open = serving.get("admin", "/metrics", &[OPEN_METRICS]);
+        let page = page.text();
+        assert_eq!(promtool(&page), (true, String::new()), "{page}");
+        let open_metrics = running.get("admin", "/metrics", &[OPEN_METRICS]).text();
         let count = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
-        assert_eq!(count(&page.body), count(&open.body));
-        assert!(!promtool(&open.body).0, "it would have noticed");
+        assert_eq!(count(&page), count(&open_metrics));
+        assert!(!promtool(&open_metrics).0, "promtool notices mistakes");
     }
 }
 
 #[test]
-fn dashboards_alerts_and_pages_name_metrics_that_exist() {
-    let redis = OwnRedis::start();
-    let serving = serving_everything(&redis);
-    let mut known = series(&serving.get("admin", "/metrics", &[OPEN_METRICS]).body);
-    // What only a store in memory counts.
-    let in_memory = Serving::by(
-        "admin: { listen: \"127.0.0.1:0\" }\nlog: { format: json }\nrules: [{ id: a, per: [], limit: 1/s }]\n",
-    );
-    known.extend(series(
-        &in_memory.get("admin", "/metrics", &[OPEN_METRICS]).body,
-    ));
+fn dashboards_alerts_and_documentation_name_metrics_that_exist() {
+    let redis = DeployedRedis::start();
+    let mut known = HashSet::new();
+    for running in [serve_everything(&redis), serve_in_memory()] {
+        let page = running.get("admin", "/metrics", &[OPEN_METRICS]);
+        known.extend(series(&page.text()));
+    }
     let mut used = HashSet::new();
     for file in [
         "deploy/grafana/tollgate.json",
@@ -228,7 +224,7 @@ fn dashboards_alerts_and_pages_name_metrics_that_exist() {
         "docs/faq.md",
         "docs/security.md",
     ] {
-        let names = named(&read(file));
+        let names = metric_names(&read(file));
         let unknown: Vec<_> = names
             .iter()
             .filter(|name| {
@@ -238,7 +234,7 @@ fn dashboards_alerts_and_pages_name_metrics_that_exist() {
             .collect();
         assert!(
             unknown.is_empty(),
-            "{file} names no such metrics: {unknown:?}"
+            "{file} names unknown metrics: {unknown:?}"
         );
         used.extend(names);
     }

@@ -1,106 +1,27 @@
-//! What is counted: exactly what was decided, in a form that every reader of OpenMetrics takes, and without secrets.
+//! Metrics of the program: they match its decisions, are valid OpenMetrics, and have a bounded number of series.
 
-use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
-use std::sync::Arc;
-
-use http::{HeaderMap, HeaderValue, Method, Uri};
-use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
-use tollgate_server::admin::{Admin, Health, Inside, Stage};
-use tollgate_server::audit::Trail;
-use tollgate_server::config::Config;
-use tollgate_server::database::Database;
-use tollgate_server::door::{self, Door};
-use tollgate_server::listen::{self, ListenConfig};
-use tollgate_server::live::{Live, LiveConfig};
-use tollgate_server::metrics;
-use tollgate_tower::policy::Head;
-
-use crate::database::Place;
-use crate::serving::{Answer, ask, until};
+use serde_json::json;
+use tollgate_testing::Running;
 use tollgate_testing::servers::RedisServer;
+use tollgate_testing::wait::until_value;
 
-/// A door by this configuration with its operators' door, in this process.
-struct Opened {
-    door: Door,
-    admin: std::net::SocketAddr,
-    _folder: TempDir,
-    runtime: tokio::runtime::Runtime,
+use crate::kit;
+use crate::kit::database::TestDatabase;
+use crate::kit::open_metrics::{OPEN_METRICS, Samples, check_open_metrics};
+
+/// All metrics.
+fn metrics(service: &Running) -> Samples {
+    let page = service.get("admin", "/metrics", &[OPEN_METRICS]);
+    check_open_metrics(&page.text())
 }
 
-impl Opened {
-    fn by(config: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("tollgate.yaml");
-        std::fs::write(
-            &file,
-            config.replace("FOLDER", &folder.path().display().to_string()),
-        )
-        .unwrap();
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(2).enable_all().build().unwrap();
-        let (door, admin) = runtime.block_on(async {
-            let (live, config) = Live::start(LiveConfig::of(&file)).await.unwrap();
-            let door = Door::new(
-                live,
-                door::limiter(&config.store).unwrap(),
-                trail(&config).await,
-            );
-            let health = Arc::new(Health::default());
-            let admin = Admin::new(None, Arc::clone(&health));
-            admin.show(Inside {
-                door: door.clone(),
-                registry: metrics::registry(&door),
-                config,
-                listens: Vec::new(),
-            });
-            health.set(Stage::Ready);
-            let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = socket.local_addr().unwrap();
-            let (limits, stop) = (ListenConfig::default(), CancellationToken::new());
-            tokio::spawn(listen::serve(socket, limits, stop, admin.router()));
-            (door, address)
-        });
-        Self {
-            door,
-            admin,
-            _folder: folder,
-            runtime,
-        }
-    }
-
-    fn get(&self, path: &str) -> Answer {
-        ask(self.admin, "GET", path, &[]).unwrap()
-    }
-
-    fn metrics(&self) -> Samples {
-        let page = ask(self.admin, "GET", "/metrics", &[OPEN_METRICS]).unwrap();
-        check_open_metrics(&page.body)
-    }
-
-    /// Decides about so many requests; how many passed.
-    fn decide(&self, times: usize, path: &str, user: &str) -> u32 {
-        let uri: Uri = path.parse().unwrap();
-        let user = HeaderValue::from_bytes(user.as_bytes()).unwrap();
-        let headers = HeaderMap::from_iter([(http::HeaderName::from_static("x-user-id"), user)]);
-        let head = Head {
-            method: &Method::GET,
-            uri: &uri,
-            headers: &headers,
-        };
-        let peer: IpAddr = [203, 0, 113, 7].into();
-        let decide = async || self.door.decide(&head, peer).await.unwrap().allowed();
-        (0..times)
-            .map(|_| u32::from(self.runtime.block_on(decide())))
-            .sum()
-    }
-}
-
-async fn trail(config: &Config) -> Option<Trail> {
-    let (audit, settings) = (config.audit.clone()?, config.database.as_ref()?);
-    let database = Database::open(settings.url.expose()).await.unwrap();
-    Some(Trail::start(database, audit))
+/// Checks this many requests, one after another. Returns how many were allowed.
+fn decide(service: &Running, times: usize, path: &str, user: &str) -> u32 {
+    let check = json!({ "request": {
+        "method": "GET", "path": path, "ip": "203.0.113.7", "headers": { "X-User-Id": user },
+    } });
+    let is_allowed = |_| service.check(&check)["allowed"].as_bool().unwrap();
+    (0..times).map(is_allowed).map(u32::from).sum()
 }
 
 fn decisions(samples: &Samples, rule: &str, outcome: &str) -> f64 {
@@ -109,7 +30,7 @@ fn decisions(samples: &Samples, rule: &str, outcome: &str) -> f64 {
 }
 
 const CONFIG: &str = "
-database: { url: \"sqlite:FOLDER/tollgate.db\" }
+database: { url: \"sqlite:tollgate.db\" }
 rules_from: file
 identity: { client: [\"header:X-User-Id\", ip] }
 costs: [{ match: { path: /dear }, cost: 100 }]
@@ -117,16 +38,16 @@ rules:
   - { id: client, per: [client], limit: \"1/h burst 20\" }
   - { id: watched, per: [client], limit: \"1/h burst 5\", mode: shadow }
   - { id: queue, match: { path: /queue }, per: [], limit: \"1/h queue 3\" }
-  - { id: never-met, match: { path: /nowhere }, per: [], limit: \"1/s\" }
+  - { id: never-matched, match: { path: /nowhere }, per: [], limit: \"1/s\" }
 ";
 
 #[test]
 fn decision_counters_match_the_decisions() {
-    let opened = Opened::by(CONFIG);
-    assert_eq!(opened.decide(30, "/a", "alice"), 20);
-    assert_eq!(opened.decide(3, "/dear", "bob"), 0);
-    let queued = opened.decide(6, "/queue", "carol");
-    let samples = opened.metrics();
+    let service = kit::service("", CONFIG);
+    assert_eq!(decide(&service, 30, "/a", "alice"), 20);
+    assert_eq!(decide(&service, 3, "/dear", "bob"), 0);
+    let queued = decide(&service, 6, "/queue", "carol");
+    let samples = metrics(&service);
     assert_eq!(decisions(&samples, "client", "denied"), 10.0);
     assert_eq!(decisions(&samples, "client", "never_fits"), 3.0);
     assert_eq!(
@@ -134,19 +55,19 @@ fn decision_counters_match_the_decisions() {
         f64::from(6 - queued)
     );
     assert_eq!(
-        decisions(&samples, "never-met", "allowed"),
+        decisions(&samples, "never-matched", "allowed"),
         0.0,
-        "known before it is met"
+        "reported before a request meets it"
     );
     let all: f64 = (samples.iter())
         .filter(|(series, _)| series.starts_with("tollgate_decisions_total"))
         .map(|(_, count)| count)
         .sum();
     assert_eq!(all, 39.0);
-    // Of alice 25, of bob all, as they cost more than it holds, of carol none.
     assert!(queued < 5, "{queued}");
-    let watched = samples["tollgate_shadow_denials_total{rule=\"watched\"}"];
-    assert_eq!(watched, 28.0);
+    // 25 of alice; all 3 of bob, because they cost more than the burst; none of carol.
+    let shadow_denials = samples["tollgate_shadow_denials_total{rule=\"watched\"}"];
+    assert_eq!(shadow_denials, 28.0);
     assert_eq!(
         samples["tollgate_audit_noted_total"],
         f64::from(10 + 3 + 6 - queued)
@@ -164,19 +85,19 @@ fn decision_counters_match_the_decisions() {
         )],
         1.0
     );
-    let top = opened.get("/v1/top").json();
+    let top = service.get("admin", "/v1/top", &[]).json();
     assert_eq!(top["clients"][0]["client"], "x-user-id:alice", "{top}");
     assert_eq!(top["clients"][0]["denied"], 10, "{top}");
 }
 
 #[test]
 fn names_of_clients_are_escaped_and_their_series_bounded() {
-    let opened = Opened::by(CONFIG);
-    opened.decide(40, "/a", "evil\"} 1 \\ \u{ad}x");
+    let service = kit::service("", CONFIG);
+    decide(&service, 40, "/a", "evil\"} 1 \\ \u{ad}x");
     for n in 0..50 {
-        opened.decide(21, "/a", &format!("client-{n}"));
+        decide(&service, 21, "/a", &format!("client-{n}"));
     }
-    let samples = opened.metrics();
+    let samples = metrics(&service);
     let clients: Vec<_> = samples
         .keys()
         .filter(|series| series.starts_with("tollgate_top_denied_clients"))
@@ -185,27 +106,26 @@ fn names_of_clients_are_escaped_and_their_series_bounded() {
     let shown = clients
         .iter()
         .find(|series| series.contains("evil"))
-        .expect("it was denied most often");
+        .expect("the client that was denied most often");
     assert!(
         shown.contains(r#"client="x-user-id:evil\"} 1 \\\\ \\u{ad}x""#),
         "{shown}"
     );
-    let top = opened.get("/v1/top").json();
+    let top = service.get("admin", "/v1/top", &[]).json();
     assert_eq!(top["clients"].as_array().unwrap().len(), 51, "{top}");
 }
 
 #[test]
 fn a_store_outage_shows_in_metrics_and_readiness() {
     let mut redis = RedisServer::start();
-    let opened = Opened::by(&format!(
+    let service = kit::service("", &format!(
         "store: {{ redis: {:?}, deadline: 1s, breaker: {{ failures: 2, within: 10s, open_for: 100ms }} }}
-admin: {{}}
 rules: [{{ id: everyone, per: [], limit: \"1/h burst 100000\" }}]
 ",
         redis.url()
     ));
-    assert_eq!(opened.decide(5, "/a", "alice"), 5);
-    let samples = opened.metrics();
+    assert_eq!(decide(&service, 5, "/a", "alice"), 5);
+    let samples = metrics(&service);
     assert_eq!(
         samples["tollgate_store_decisions_total{source=\"store\"}"],
         5.0
@@ -215,17 +135,17 @@ rules: [{{ id: everyone, per: [], limit: \"1/h burst 100000\" }}]
     assert_eq!(samples["tollgate_store_breaker_open"], 0.0);
     assert!(samples["tollgate_store_call_duration_seconds_sum"] > 0.0);
     let store = || {
-        let ready = opened.get("/readyz");
+        let ready = service.get("admin", "/readyz", &[]);
         assert_eq!(ready.status, 200, "limits are enforced: {ready:?}");
         ready.json()["parts"]["store"].clone()
     };
     assert_eq!(store()["ok"], true);
 
-    redis.stop();
-    opened.decide(5, "/a", "alice");
+    redis.kill();
+    decide(&service, 5, "/a", "alice");
     assert_eq!(store()["ok"], false);
     assert_eq!(store()["decided_by"], "this process");
-    let samples = opened.metrics();
+    let samples = metrics(&service);
     assert_eq!(samples["tollgate_store_breaker_open"], 1.0);
     assert_eq!(samples["tollgate_store_breaker_openings_total"], 1.0);
     assert_eq!(
@@ -234,34 +154,35 @@ rules: [{{ id: everyone, per: [], limit: \"1/h burst 100000\" }}]
     );
     assert!(samples["tollgate_store_call_failures_total"] >= 2.0);
 
-    redis.start_again();
-    until(
-        "the store to be asked again",
-        || {
-            opened.decide(1, "/a", "alice");
-            store()["ok"].as_bool()
-        },
-        |is_ok| *is_ok == Some(true),
-    );
-    assert_eq!(opened.metrics()["tollgate_store_breaker_open"], 0.0);
+    redis.restart();
+    service.until_metric("tollgate_store_breaker_open", |open| open == 0.0);
+    // It is well again when it has taken almost all decisions of the last minute.
+    let is_ok = || {
+        decide(&service, 20, "/a", "alice");
+        store()["ok"].as_bool()
+    };
+    until_value("a store that is well", is_ok, |is_ok| *is_ok == Some(true));
+    assert_eq!(metrics(&service)["tollgate_store_breaker_open"], 0.0);
 }
 
 #[test]
 fn remembered_denials_are_counted_apart() {
     let redis = RedisServer::start();
-    let opened = Opened::by(&format!(
-        "store: {{ redis: {:?}, deadline: 20s }}
-admin: {{}}
+    let service = kit::service(
+        "",
+        &format!(
+            "store: {{ redis: {:?}, deadline: 20s }}
 rules: [{{ id: everyone, per: [], limit: \"1/h burst 1\" }}]
 ",
-        redis.url()
-    ));
+            redis.url()
+        ),
+    );
     let by = |source: &str| {
-        opened.metrics()[&format!("tollgate_store_decisions_total{{source=\"{source}\"}}")]
+        metrics(&service)[&format!("tollgate_store_decisions_total{{source=\"{source}\"}}")]
     };
-    assert_eq!(opened.decide(2, "/a", "alice"), 1);
+    assert_eq!(decide(&service, 2, "/a", "alice"), 1);
     assert_eq!((by("store"), by("remembered")), (2.0, 0.0));
-    assert_eq!(opened.decide(1, "/a", "alice"), 0);
+    assert_eq!(decide(&service, 1, "/a", "alice"), 0);
     assert_eq!((by("store"), by("remembered")), (2.0, 1.0));
     assert_eq!(by("fallback"), 0.0);
 }
@@ -269,37 +190,40 @@ rules: [{{ id: everyone, per: [], limit: \"1/h burst 1\" }}]
 #[test]
 fn lost_audit_records_are_counted() {
     const DENIED: f64 = 400.0;
-    let mut place = Place::postgres();
-    let opened = Opened::by(&format!(
-        "database: {{ url: {:?} }}
+    let mut test_database = TestDatabase::postgres();
+    let service = kit::service(
+        "",
+        &format!(
+            "database: {{ url: {:?} }}
 rules_from: file
 audit: {{ queue: 100 }}
 identity: {{ client: [\"header:X-User-Id\", ip] }}
 rules: [{{ id: client, per: [client], limit: \"1/h burst 1\" }}]
 ",
-        place.url
-    ));
-    assert_eq!(opened.metrics()["tollgate_audit_lost_total"], 0.0);
-    let server = place.server.as_mut().unwrap();
+            test_database.url
+        ),
+    );
+    assert_eq!(metrics(&service)["tollgate_audit_lost_total"], 0.0);
+    let server = test_database.server.as_mut().unwrap();
     server.kill();
-    // Each is denied once, in a row of its own, and there is room for a hundred.
+    // Each is denied once, in a row of its own, and the queue holds a hundred.
     for client in 0..400 {
-        assert_eq!(opened.decide(2, "/a", &client.to_string()), 1);
+        assert_eq!(decide(&service, 2, "/a", &client.to_string()), 1);
     }
-    let samples = until(
-        "violations to be lost",
-        || opened.metrics(),
+    let samples = until_value(
+        "lost violations",
+        || metrics(&service),
         |samples| {
-            let waits = samples["tollgate_audit_backlog"];
-            waits + samples["tollgate_audit_lost_total"] == DENIED
+            let waiting = samples["tollgate_audit_backlog"];
+            waiting + samples["tollgate_audit_lost_total"] == DENIED
         },
     );
     assert_eq!(samples["tollgate_audit_noted_total"], DENIED);
     assert_eq!(samples["tollgate_audit_lost_total"], DENIED - 100.0);
-    server.start_again();
-    let samples = until(
-        "the rest to be written",
-        || opened.metrics(),
+    server.restart();
+    let samples = until_value(
+        "the rest in the database",
+        || metrics(&service),
         |samples| samples["tollgate_audit_backlog"] == 0.0,
     );
     assert_eq!(

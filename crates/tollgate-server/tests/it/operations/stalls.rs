@@ -1,18 +1,22 @@
-//! The program is stopped for a while, as in a frozen container: what arrived meanwhile is not late, and no other server has failed.
+//! Stalls: the program is stopped for a while, as in a frozen container. What arrived meanwhile is not late, and no server has
+//! failed.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use serde_json::{Value, json};
+use tollgate_testing::client::{connect_from, request};
 use tollgate_testing::servers::RedisServer;
+use tollgate_testing::wait::{until, until_value};
+use tollgate_testing::{Running, TIMEOUT};
 
-use crate::served;
-use crate::serving::{PATIENCE, Serving, until};
+use crate::kit;
 
-/// What the configurations below allow others to take.
+/// The timeout in the configurations below.
 const ALLOWED: &str = "1s";
 
 /// Longer than that.
@@ -20,12 +24,12 @@ const STALL: Duration = Duration::from_millis(1_500);
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-fn serving(front: &str, upstream: &str, server: SocketAddr) -> Serving {
-    Serving::by(&format!(
+fn gateway(fields: &str, upstream: &str, server: SocketAddr) -> Running {
+    kit::serve(&format!(
         "
 gateway:
   listen: 127.0.0.1:0
-  {front}
+  {fields}
   upstreams: [{{ path: /, to: [\"http://{server}\"], {upstream} }}]
 admin: {{ listen: 127.0.0.1:0 }}
 log: {{ format: json }}
@@ -41,20 +45,19 @@ fn state(pid: u32) -> Option<char> {
     after_name.chars().next()
 }
 
-fn stop(serving: &Serving) {
-    serving.signal("STOP");
-    let look = || state(serving.pid());
-    until("the program to be stopped", look, |state| {
-        *state == Some('T')
+fn stop(running: &Running) {
+    running.signal("STOP");
+    until("the stop of the program", || {
+        state(running.pid()) == Some('T')
     });
 }
 
-/// Stops the program for longer than it gives others, and has something happen meanwhile.
-fn stall(serving: &Serving, meanwhile: impl FnOnce()) {
-    stop(serving);
+/// Stops the program for longer than its timeouts, and does something meanwhile.
+fn stall(running: &Running, meanwhile: impl FnOnce()) {
+    stop(running);
     meanwhile();
     std::thread::sleep(STALL);
-    serving.signal("CONT");
+    running.signal("CONT");
 }
 
 fn listener() -> (TcpListener, SocketAddr) {
@@ -63,10 +66,8 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-fn connect(serving: &Serving) -> TcpStream {
-    let stream = TcpStream::connect(serving.address("gateway")).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
+fn connect(running: &Running) -> TcpStream {
+    connect_from(Ipv4Addr::LOCALHOST.into(), running.address("gateway")).unwrap()
 }
 
 /// Reads until these words have come, or the end.
@@ -86,33 +87,33 @@ fn read_to(stream: &mut TcpStream, words: &str) -> String {
 fn a_stall_fails_no_health_check() {
     let (listener, address) = listener();
     let is_held = Arc::new(AtomicBool::new(false));
-    let (asked, is_asked) = mpsc::channel();
-    let (answer, may_answer) = mpsc::channel();
+    let (report_check, checks) = mpsc::channel();
+    let (release, released) = mpsc::channel();
     let held = Arc::clone(&is_held);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             read_to(&mut stream, "\r\n\r\n");
             if held.swap(false, SeqCst) {
-                asked.send(()).unwrap();
-                may_answer.recv().unwrap();
+                report_check.send(()).unwrap();
+                released.recv().unwrap();
             }
             let _ = stream.write_all(OK);
         }
     });
     let health =
         format!("failures: 1, health: {{ path: /healthz, every: 20ms, timeout: {ALLOWED} }}");
-    let serving = serving("", &health, address);
+    let running = gateway("", &health, address);
     for _ in 0..2 {
         is_held.store(true, SeqCst);
-        is_asked.recv_timeout(PATIENCE).unwrap();
-        stall(&serving, || answer.send(()).unwrap());
-        // The check after it: so that one is over.
+        checks.recv_timeout(TIMEOUT).unwrap();
+        stall(&running, || release.send(()).unwrap());
+        // When the next check begins, that one is over.
         is_held.store(true, SeqCst);
-        is_asked.recv_timeout(PATIENCE).unwrap();
-        answer.send(()).unwrap();
+        checks.recv_timeout(TIMEOUT).unwrap();
+        release.send(()).unwrap();
     }
-    let log = serving.log();
+    let log = running.log();
     assert!(!log.contains("a server fails its checks"), "{log}");
 }
 
@@ -120,8 +121,8 @@ fn a_stall_fails_no_health_check() {
 fn a_response_that_came_during_a_stall_is_passed_on() {
     let (listener, address) = listener();
     let timeout = format!("response_timeout: {ALLOWED}");
-    let serving = serving("", &timeout, address);
-    let mut client = connect(&serving);
+    let running = gateway("", &timeout, address);
+    let mut client = connect(&running);
     let mut server = None;
     // The second request goes over the connection of the first.
     for _ in 0..2 {
@@ -130,7 +131,7 @@ fn a_response_that_came_during_a_stall_is_passed_on() {
             .unwrap();
         let server = server.get_or_insert_with(|| listener.accept().unwrap().0);
         read_to(server, "\r\n\r\n");
-        stall(&serving, || server.write_all(OK).unwrap());
+        stall(&running, || server.write_all(OK).unwrap());
         let response = read_to(&mut client, "ok");
         assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     }
@@ -140,8 +141,8 @@ fn a_response_that_came_during_a_stall_is_passed_on() {
 fn a_response_body_that_came_during_a_stall_is_passed_on() {
     let (listener, address) = listener();
     let timeout = format!("idle_timeout: {ALLOWED}");
-    let serving = serving("", &timeout, address);
-    let mut client = connect(&serving);
+    let running = gateway("", &timeout, address);
+    let mut client = connect(&running);
     client
         .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
         .unwrap();
@@ -150,21 +151,21 @@ fn a_response_body_that_came_during_a_stall_is_passed_on() {
     let (first, second) = OK.split_at(OK.len() - 1);
     server.write_all(first).unwrap();
     read_to(&mut client, "\r\n\r\no");
-    stall(&serving, || server.write_all(second).unwrap());
+    stall(&running, || server.write_all(second).unwrap());
     assert_eq!(read_to(&mut client, "k"), "k");
 }
 
 #[test]
 fn a_request_head_that_came_during_a_stall_is_served() {
     let (listener, address) = listener();
-    let serving = serving(&format!("head_timeout: {ALLOWED}"), "", address);
-    let mut client = connect(&serving);
+    let running = gateway(&format!("head_timeout: {ALLOWED}"), "", address);
+    let mut client = connect(&running);
     client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-    stall(&serving, || client.write_all(b"host: a\r\n\r\n").unwrap());
-    // A connection that ends here was cut.
+    stall(&running, || client.write_all(b"host: a\r\n\r\n").unwrap());
+    // If the connection ends here, it was cut.
     client.set_nonblocking(true).unwrap();
     listener.set_nonblocking(true).unwrap();
-    let arrived = until(
+    let arrived = until_value(
         "the request, or the end of its connection",
         || (listener.accept().is_ok(), client.peek(&mut [0]).ok()),
         |(arrived, ended)| *arrived || ended.is_some(),
@@ -175,14 +176,14 @@ fn a_request_head_that_came_during_a_stall_is_served() {
 #[test]
 fn a_request_body_that_came_during_a_stall_is_served() {
     let (listener, address) = listener();
-    let serving = serving(&format!("body_timeout: {ALLOWED}"), "", address);
-    let mut client = connect(&serving);
+    let running = gateway(&format!("body_timeout: {ALLOWED}"), "", address);
+    let mut client = connect(&running);
     client
         .write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nfirst")
         .unwrap();
     let (mut server, _) = listener.accept().unwrap();
     read_to(&mut server, "first");
-    stall(&serving, || client.write_all(b"again").unwrap());
+    stall(&running, || client.write_all(b"again").unwrap());
     assert_eq!(read_to(&mut server, "again"), "again");
     server.write_all(OK).unwrap();
     let response = read_to(&mut client, "ok");
@@ -240,11 +241,18 @@ impl Relay {
     }
 }
 
+/// What decided one request.
+fn source(service: SocketAddr) -> Value {
+    let body = json!({ "client": "a" }).to_string();
+    let response = request(service, "POST", "/v1/check", &[], &body).unwrap();
+    response.json()["source"].clone()
+}
+
 #[test]
 fn a_redis_reply_that_comes_after_a_stall_is_used() {
     let redis = RedisServer::start();
     let relay = Relay::to(redis.url().strip_prefix("unix://").unwrap());
-    let serving = Serving::by(&format!(
+    let running = kit::serve(&format!(
         "
 admin: {{ listen: 127.0.0.1:0 }}
 service: {{ listen: 127.0.0.1:0 }}
@@ -254,53 +262,48 @@ rules: [{{ id: client, per: [client], limit: \"1/h burst 100000\" }}]
 ",
         relay.address
     ));
-    let service = serving.address("service");
-    let source = move || {
-        let reply = served::ask(service, "POST", "/v1/check", "", "{\"client\":\"a\"}");
-        reply.json()["source"].as_str().unwrap().to_owned()
-    };
-    until("redis to decide", source, |source| source == "store");
+    let service = running.address("service");
+    let source = move || source(service);
+    until_value("a decision by Redis", source, |source| source == "store");
     let connections = relay.connections.load(SeqCst);
 
     relay.is_holding.store(true, SeqCst);
     let check = std::thread::spawn(source);
-    relay.held.recv_timeout(PATIENCE).unwrap();
-    stop(&serving);
-    // For so long that the check and its connection are both overdue.
+    relay.held.recv_timeout(TIMEOUT).unwrap();
+    stop(&running);
+    // Long enough that the check and its connection are both overdue.
     std::thread::sleep(2 * STALL);
-    serving.signal("CONT");
-    let stalls = || serving.metric("tollgate_process_stalls_total");
-    until("the stall to be noticed", stalls, |stalls| *stalls >= 1.0);
+    running.signal("CONT");
+    running.until_metric("tollgate_process_stalls_total", |stalls| stalls >= 1.0);
     relay.release.send(()).unwrap();
 
     assert_eq!(check.join().unwrap(), "store");
     assert_eq!(relay.connections.load(SeqCst), connections);
-    assert_eq!(serving.metric("tollgate_store_breaker_openings_total"), 0.0);
+    assert_eq!(running.metric("tollgate_store_breaker_openings_total"), 0.0);
 }
 
-/// Stops the program for 60 ms, which is shorter than any deadline notices while nothing waits for one.
-fn stall_briefly(serving: &Serving) {
-    stop(serving);
+/// Stops the program for 60 ms: too short for any deadline to pass while nothing waits for one.
+fn stall_briefly(running: &Running) {
+    stop(running);
     std::thread::sleep(Duration::from_millis(60));
-    serving.signal("CONT");
+    running.signal("CONT");
 }
 
 fn brief_stalls_are_counted(store: &str) {
-    let serving = Serving::by(&format!(
+    let running = kit::serve(&format!(
         "admin: {{ listen: 127.0.0.1:0 }}\nlog: {{ format: json }}\nrules: []\n{store}"
     ));
-    let stalls = || serving.metric("tollgate_process_stalls_total");
-    let before = stalls();
+    let before = running.metric("tollgate_process_stalls_total");
     for _ in 0..3 {
-        stall_briefly(&serving);
+        stall_briefly(&running);
     }
-    until("the stalls to be counted", stalls, |stalls| {
-        *stalls >= before + 3.0
+    running.until_metric("tollgate_process_stalls_total", |stalls| {
+        stalls >= before + 3.0
     });
-    let longest = serving.metric("tollgate_process_longest_stall_seconds");
+    let longest = running.metric("tollgate_process_longest_stall_seconds");
     // Each was noticed to within a tick of 20 ms.
     assert!(longest >= 0.04, "{longest}");
-    let process = serving.get("admin", "/v1/status", &[]).json()["process"].clone();
+    let process = running.get("admin", "/v1/status", &[]).json()["process"].clone();
     assert!(process["stalls"].as_f64().unwrap() >= 3.0, "{process}");
     assert!(
         process["longest_stall_ms"].as_f64().unwrap() >= 40.0,
@@ -317,10 +320,10 @@ fn brief_stalls_are_counted_over_redis_and_in_memory() {
 
 #[test]
 fn decisions_that_missed_redis_in_a_stall_are_reported() {
-    // More than 99 in 100 by Redis: nothing else is wrong.
+    // Redis decides more than 99 of 100, so nothing else is reported.
     const BY_REDIS: usize = 200;
     let redis = RedisServer::start();
-    let serving = Serving::by(&format!(
+    let running = kit::serve(&format!(
         "
 admin: {{ listen: 127.0.0.1:0 }}
 service: {{ listen: 127.0.0.1:0 }}
@@ -330,21 +333,20 @@ rules: [{{ id: client, per: [client], limit: \"1/h burst 100000\" }}]
 ",
         redis.url()
     ));
-    let service = serving.address("service");
-    let check = move || served::ask(service, "POST", "/v1/check", "", "{\"client\":\"a\"}");
+    let service = running.address("service");
     for _ in 0..BY_REDIS {
-        assert_eq!(check().json()["source"], "store");
+        assert_eq!(source(service), "store");
     }
     redis.pause();
-    let missed = std::thread::spawn(check);
-    // Again and again, so that one of the stalls is in the second of the missed deadline.
+    let missed = std::thread::spawn(move || source(service));
+    // Repeatedly, so that one of the stalls is in the second of the missed deadline.
     while !missed.is_finished() {
-        stall_briefly(&serving);
+        stall_briefly(&running);
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert_eq!(missed.join().unwrap().json()["source"], "local");
-    serving.wait_for("this process stalled, and requests missed the deadline for Redis");
-    assert!(serving.log().contains("\"decided_without_redis\":1"));
+    assert_eq!(missed.join().unwrap(), "local");
+    running.wait_for_log("this process stalled, and requests missed the deadline for Redis");
+    assert!(running.log().contains("\"decided_without_redis\":1"));
 }
 
 /// The processes that a process has started.
@@ -359,7 +361,7 @@ fn children(pid: u32) -> Vec<u32> {
     children.flat_map(pids).collect()
 }
 
-/// Keeps connections waiting while `is_held`, and otherwise closes them at once.
+/// A database that keeps connections waiting while `holds`, and otherwise closes them at once.
 fn database(holds: Arc<AtomicBool>) -> SocketAddr {
     let (listener, address) = listener();
     std::thread::spawn(move || {
@@ -379,9 +381,9 @@ fn database(holds: Arc<AtomicBool>) -> SocketAddr {
 
 #[test]
 fn a_stall_does_not_end_a_restart() {
-    // The new program waits for the database of the audit trail before it is ready.
+    // The new process waits for the database of the audit trail before it is ready.
     let holds = Arc::new(AtomicBool::new(false));
-    let mut serving = Serving::by(&format!(
+    let mut running = kit::serve(&format!(
         "
 admin: {{ listen: 127.0.0.1:0 }}
 database: {{ url: \"postgres://nobody@{}/none\" }}
@@ -393,24 +395,19 @@ rules: []
         database(Arc::clone(&holds))
     ));
     holds.store(true, SeqCst);
-    serving.signal("USR2");
-    until(
-        "the new program",
-        || children(serving.pid()),
-        |children| !children.is_empty(),
-    );
-    // Several times, because the old program may not wait for the new one yet.
+    running.signal("USR2");
+    until("the new process", || !children(running.pid()).is_empty());
+    // Several times, because the old process may not wait for the new one yet.
     for _ in 0..10 {
-        stop(&serving);
-        serving.signal("CONT");
-        let look = || state(serving.pid());
-        until("the program to go on", look, |state| *state != Some('T'));
+        stop(&running);
+        running.signal("CONT");
+        until("the program to go on", || state(running.pid()) != Some('T'));
     }
     holds.store(false, SeqCst);
-    let look = || serving.log();
-    let log = until("the end of the restart", look, |log| {
-        log.contains("it has the sockets") || log.contains("the restart failed")
+    let look = || running.log();
+    let log = until_value("the end of the restart", look, |log| {
+        log.contains("the new process has the sockets") || log.contains("restart failed")
     });
-    assert!(!log.contains("the restart failed"), "{log}");
-    assert_eq!(serving.ended().code(), Some(0));
+    assert!(!log.contains("restart failed"), "{log}");
+    assert_eq!(running.wait_for_exit().code(), Some(0));
 }
