@@ -10,8 +10,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Waits until a condition holds.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    until_value(what, || holds(), |holds| *holds);
+pub fn until(what: &str, holds: impl FnMut() -> bool) {
+    until_value(what, holds, |holds| *holds);
 }
 
 /// Waits until a value is as expected, and returns it.

@@ -29,7 +29,7 @@ const MAX_RESPONSE_HEADERS: usize = 256;
 
 /// Requests on one connection, as the server reads them: by the fast path as far as it goes and then by hyper, or by hyper alone.
 /// Returns how many the fast path took.
-pub fn compare_requests(bytes: &[u8], max_head_bytes: usize) -> usize {
+pub(crate) fn compare_requests(bytes: &[u8], max_head_bytes: usize) -> usize {
     let mut taken = Vec::new();
     let mut at = 0;
     while let Some((request, end)) = fast_path::parse_request(&bytes[at..], max_head_bytes) {
@@ -50,7 +50,7 @@ pub fn compare_requests(bytes: &[u8], max_head_bytes: usize) -> usize {
 }
 
 /// The first response on a connection to a server. Returns whether the fast path took it.
-pub fn compare_response(bytes: &[u8]) -> bool {
+pub(crate) fn compare_response(bytes: &[u8]) -> bool {
     let Some(response) = proxy::fast_path::parse_response(bytes) else {
         return false;
     };
@@ -71,7 +71,7 @@ pub fn compare_response(bytes: &[u8]) -> bool {
 }
 
 /// The head of a response and its body, as a client gets them. Returns whether the fast path wrote it.
-pub fn compare_response_head(response: &Response<Full<Bytes>>) -> bool {
+pub(crate) fn compare_response_head(response: &Response<Full<Bytes>>) -> bool {
     let mut written = Vec::new();
     let Some(length) = fast_path::write_head(response, &mut written) else {
         return false;
@@ -90,7 +90,7 @@ pub fn compare_response_head(response: &Response<Full<Bytes>>) -> bool {
 }
 
 /// The head of a request, as a server gets it. Returns whether the fast path wrote it.
-pub fn compare_request_head(request: &Request<Empty<Bytes>>) -> bool {
+pub(crate) fn compare_request_head(request: &Request<Empty<Bytes>>) -> bool {
     let mut written = Vec::new();
     if proxy::fast_path::write_head(request, &mut written).is_none() {
         return false;

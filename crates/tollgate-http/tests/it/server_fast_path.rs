@@ -81,7 +81,7 @@ async fn requests_on_one_connection_are_answered_in_order() {
                 }
                 let responses = client.responses().await;
                 let bodies: Vec<String> =
-                    responses.iter().map(|response| response.text()).collect();
+                    responses.iter().map(tollgate_testing::Response::text).collect();
                 let expected: Vec<String> =
                     requests.iter().map(|request| body_of(request)).collect();
                 assert_eq!(bodies, expected, "{responses:?}");

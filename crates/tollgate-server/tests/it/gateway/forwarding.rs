@@ -357,7 +357,10 @@ async fn request_trailers_that_belong_in_a_head_are_dropped() {
     assert_eq!(response.status, 200, "{response:?}");
     let forwarded = upstream.last();
     let (_, body) = forwarded.split_once("\r\n\r\n").unwrap();
-    assert_eq!(body, "3\r\nabc\r\n0\r\nx-checksum: v\r\n\r\n", "{forwarded}");
+    assert_eq!(
+        body, "3\r\nabc\r\n0\r\nx-checksum: v\r\n\r\n",
+        "{forwarded}"
+    );
 }
 
 #[tokio::test]
@@ -399,7 +402,8 @@ async fn a_response_has_one_correct_length() {
         let response = ask(
             running.address("gateway"),
             "GET / HTTP/1.1\r\nhost: h\r\n\r\n",
-        ).await;
+        )
+        .await;
         match expected {
             Ok(()) => {
                 assert_eq!(response.status, 200, "{head}: {response:?}");
@@ -442,7 +446,8 @@ async fn a_response_with_more_than_256_headers_is_a_502() {
         let response = ask(
             running.address("gateway"),
             "GET / HTTP/1.1\r\nhost: h\r\n\r\n",
-        ).await;
+        )
+        .await;
         assert_eq!(response.status, status, "{count}: {response:?}");
         match status {
             200 => assert_eq!(response.headers(&format!("x-{}", count - 1)), ["1"]),

@@ -109,8 +109,8 @@ rules:
         lines
     };
     let body = framing.read(body);
-    let mut all = (requests.into_iter())
-        .map(|request| without_reset(received(gateway, request, &body)));
+    let mut all =
+        (requests.into_iter()).map(|request| without_reset(received(gateway, request, &body)));
     let plain = all.next().unwrap();
     for other in all {
         assert_eq!(other, plain);
