@@ -32,8 +32,7 @@ impl Tollgate {
         let mut listeners = HashMap::new();
         wait_for_line("tollgate", log, |line| {
             let entry: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
-            // The field has been called `door`.
-            let name = entry["listener"].as_str().or(entry["door"].as_str());
+            let name = entry["listener"].as_str();
             let address = entry["address"].as_str().and_then(|text| text.parse().ok());
             if let (Some(name), Some(address)) = (name, address) {
                 listeners.insert(name.to_owned(), address);

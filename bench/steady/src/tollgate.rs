@@ -146,8 +146,7 @@ fn addresses(log: ChildStderr, listeners: &[&str]) -> Result<HashMap<String, Soc
 /// The name and address of a listener, if the line is about one.
 fn parse_listener(line: &str) -> Option<(String, SocketAddr)> {
     let entry: serde_json::Value = serde_json::from_str(line).ok()?;
-    // The field has been called `door`.
-    let name = entry["listener"].as_str().or(entry["door"].as_str())?;
+    let name = entry["listener"].as_str()?;
     Some((name.to_owned(), entry["address"].as_str()?.parse().ok()?))
 }
 
@@ -158,11 +157,9 @@ mod tests {
     #[test]
     fn listener_is_read_from_a_log_line() {
         let address = "127.0.0.1:41063".parse().unwrap();
-        for field in ["door", "listener"] {
-            let line = format!("{{\"{field}\":\"gateway\",\"address\":\"127.0.0.1:41063\"}}");
-            let expected = ("gateway".to_owned(), address);
-            assert_eq!(parse_listener(&line), Some(expected));
-        }
+        let line = r#"{"listener":"gateway","address":"127.0.0.1:41063"}"#;
+        let expected = ("gateway".to_owned(), address);
+        assert_eq!(parse_listener(line), Some(expected));
         assert_eq!(parse_listener("{\"message\":\"ready\"}"), None);
         assert_eq!(parse_listener("not JSON"), None);
     }

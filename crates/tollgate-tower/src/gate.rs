@@ -176,7 +176,7 @@ impl Gate {
                 None
             }
             Err(refusal) => {
-                context.find_address(&request.headers);
+                context.identify_by_address(&request.headers);
                 Some(self.refused(&refusal, context))
             }
         }
@@ -230,7 +230,7 @@ impl Gate {
         let target = match decided {
             Ok(target) => target,
             Err(refusal) => {
-                context.find_address(&request.headers);
+                context.identify_by_address(&request.headers);
                 return Settled::Stop(self.refused(&refusal, context));
             }
         };

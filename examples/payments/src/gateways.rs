@@ -46,9 +46,9 @@ impl Gateways {
             let mut process = spawn(&setting.tollgate, &config);
             let log = process.stderr.take().expect("stderr is piped");
             gateways.processes.push(process);
-            let doors = wait_until_ready(log);
-            gateways.addresses.push(doors.gateway);
-            gateways.admins.push(doors.admin);
+            let listeners = wait_until_ready(log);
+            gateways.addresses.push(listeners.gateway);
+            gateways.admins.push(listeners.admin);
         }
         gateways
     }
@@ -139,25 +139,25 @@ fn spawn(tollgate: &Path, config: &Path) -> Child {
         .unwrap_or_else(|error| panic!("{} cannot be started: {error}", tollgate.display()))
 }
 
-struct Doors {
+struct Listeners {
     gateway: SocketAddr,
     admin: SocketAddr,
 }
 
 /// Reads the log up to "ready", and goes on reading so that nobody waits for a full pipe.
-fn wait_until_ready(log: ChildStderr) -> Doors {
+fn wait_until_ready(log: ChildStderr) -> Listeners {
     let mut lines = BufReader::new(log).lines();
     let mut said = String::new();
     let mut addresses = HashMap::new();
     for line in lines.by_ref().map_while(Result::ok) {
         let entry: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-        if let (Some(door), Some(address)) = (entry["door"].as_str(), entry["address"].as_str()) {
-            addresses.insert(door.to_owned(), address.to_owned());
+        if let (Some(listener), Some(address)) = (entry["listener"].as_str(), entry["address"].as_str()) {
+            addresses.insert(listener.to_owned(), address.to_owned());
         }
         if entry["message"] == "ready" {
             std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-            let address = |door: &str| addresses.get(door).and_then(|text| text.parse().ok());
-            return Doors {
+            let address = |listener: &str| addresses.get(listener).and_then(|text| text.parse().ok());
+            return Listeners {
                 gateway: address("gateway").expect("it says where the gateway listens"),
                 admin: address("admin").expect("it says where operators connect"),
             };

@@ -16,7 +16,6 @@ use crate::policy::{Policy, RequestAttributes};
 #[derive(Clone, Debug)]
 pub struct RequestContext {
     peer: IpAddr,
-    address: IpAddr,
     policy: Arc<Policy>,
     pub(super) dialect: Dialect,
     pub(super) caller: Option<Caller>,
@@ -37,7 +36,6 @@ impl RequestContext {
     pub fn new(peer: IpAddr, policy: Arc<Policy>) -> Self {
         Self {
             peer,
-            address: peer,
             policy,
             dialect: Dialect::Http,
             caller: None,
@@ -65,13 +63,13 @@ impl RequestContext {
     /// The client's address: that of the peer until it is known better.
     #[must_use]
     pub fn address(&self) -> IpAddr {
-        self.caller.as_ref().map_or(self.address, Caller::ip)
+        self.caller.as_ref().map_or(self.peer, Caller::ip)
     }
 
-    /// Finds the client's address alone, for a request that is rejected before its client is known.
-    pub fn find_address(&mut self, headers: &HeaderMap) {
+    /// Names the client by its address, for a request that is rejected before it is identified.
+    pub fn identify_by_address(&mut self, headers: &HeaderMap) {
         let identity = self.policy.identity();
-        self.address = identity.caller_by_address(self.peer, headers).ip();
+        self.caller = Some(identity.caller_by_address(self.peer, headers));
     }
 
     /// The client, once it is known. `None` as well if no source of the identity yields one.

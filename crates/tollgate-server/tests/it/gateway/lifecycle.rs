@@ -95,10 +95,11 @@ async fn no_request_fails_while_the_program_is_replaced() {
 }
 
 /// The requests of a client: how many were answered, and how many got no byte of a response before the connection ended.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Counts {
     answered: usize,
-    unanswered: usize,
+    /// Why each of the others has no response.
+    unanswered: Vec<String>,
 }
 
 /// Sends requests on connections that it keeps, until connections are refused. No response may be incomplete.
@@ -110,7 +111,7 @@ async fn send_until_the_end(gateway: SocketAddr, pause: Duration) -> Counts {
             let Some(response) = connection.response().await else {
                 let part = connection.bytes_to_end().await;
                 assert!(part.is_empty(), "{}", String::from_utf8_lossy(&part));
-                counts.unanswered += 1;
+                counts.unanswered.push("closed".to_owned());
                 break;
             };
             assert_eq!(response.status, 200);
@@ -138,9 +139,12 @@ async fn send_over_http2_until_the_end(gateway: SocketAddr, pause: Duration) -> 
                 async move { sender.send_request(http2::get("/hello")).await }
             });
             for response in futures_util::future::join_all(requests).await {
-                let Ok(response) = response else {
-                    counts.unanswered += 1;
-                    continue;
+                let response = match response {
+                    Ok(response) => response,
+                    Err(error) => {
+                        counts.unanswered.push(format!("{error:?}"));
+                        continue;
+                    }
                 };
                 assert_eq!(response.status(), 200);
                 response.into_body().collect().await.expect("all of a body");
@@ -169,7 +173,7 @@ where
         for client in clients {
             let counts = client.await.unwrap();
             total.answered += counts.answered;
-            total.unanswered += counts.unanswered;
+            total.unanswered.extend(counts.unanswered);
         }
         let hits = gateway.upstream.hits();
         assert_eq!(
