@@ -176,7 +176,7 @@ impl Gate {
                 None
             }
             Err(refusal) => {
-                context.identify_by_address(&request.headers);
+                context.identify_rejected(&request.headers);
                 Some(self.refused(&refusal, context))
             }
         }
@@ -230,7 +230,7 @@ impl Gate {
         let target = match decided {
             Ok(target) => target,
             Err(refusal) => {
-                context.identify_by_address(&request.headers);
+                context.identify_rejected(&request.headers);
                 return Settled::Stop(self.refused(&refusal, context));
             }
         };

@@ -151,12 +151,15 @@ fn wait_until_ready(log: ChildStderr) -> Listeners {
     let mut addresses = HashMap::new();
     for line in lines.by_ref().map_while(Result::ok) {
         let entry: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-        if let (Some(listener), Some(address)) = (entry["listener"].as_str(), entry["address"].as_str()) {
+        if let (Some(listener), Some(address)) =
+            (entry["listener"].as_str(), entry["address"].as_str())
+        {
             addresses.insert(listener.to_owned(), address.to_owned());
         }
         if entry["message"] == "ready" {
             std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-            let address = |listener: &str| addresses.get(listener).and_then(|text| text.parse().ok());
+            let address =
+                |listener: &str| addresses.get(listener).and_then(|text| text.parse().ok());
             return Listeners {
                 gateway: address("gateway").expect("it says where the gateway listens"),
                 admin: address("admin").expect("it says where operators connect"),

@@ -80,8 +80,10 @@ async fn requests_on_one_connection_are_answered_in_order() {
                     tokio::task::yield_now().await;
                 }
                 let responses = client.responses().await;
-                let bodies: Vec<String> =
-                    responses.iter().map(tollgate_testing::Response::text).collect();
+                let bodies: Vec<String> = responses
+                    .iter()
+                    .map(tollgate_testing::Response::text)
+                    .collect();
                 let expected: Vec<String> =
                     requests.iter().map(|request| body_of(request)).collect();
                 assert_eq!(bodies, expected, "{responses:?}");

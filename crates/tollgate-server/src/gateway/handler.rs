@@ -63,7 +63,7 @@ impl Handler for GatewayHandler {
         let mut record = RequestRecord::begin(shared, context, &mut request, &id);
         let mut response = match rejected {
             Some(rejected) => {
-                record.context.identify_by_address(&request.headers);
+                record.context.identify_rejected(&request.headers);
                 rejected.response(version).map(Either::Right)
             }
             None => {

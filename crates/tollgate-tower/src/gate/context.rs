@@ -16,6 +16,7 @@ use crate::policy::{Policy, RequestAttributes};
 #[derive(Clone, Debug)]
 pub struct RequestContext {
     peer: IpAddr,
+    address: IpAddr,
     policy: Arc<Policy>,
     pub(super) dialect: Dialect,
     pub(super) caller: Option<Caller>,
@@ -36,6 +37,7 @@ impl RequestContext {
     pub fn new(peer: IpAddr, policy: Arc<Policy>) -> Self {
         Self {
             peer,
+            address: peer,
             policy,
             dialect: Dialect::Http,
             caller: None,
@@ -63,13 +65,17 @@ impl RequestContext {
     /// The client's address: that of the peer until it is known better.
     #[must_use]
     pub fn address(&self) -> IpAddr {
-        self.caller.as_ref().map_or(self.peer, Caller::ip)
+        self.caller.as_ref().map_or(self.address, Caller::ip)
     }
 
-    /// Names the client by its address, for a request that is rejected before it is identified.
-    pub fn identify_by_address(&mut self, headers: &HeaderMap) {
-        let identity = self.policy.identity();
-        self.caller = Some(identity.caller_by_address(self.peer, headers));
+    /// Identifies the client of a request that is rejected before its decision. If the identity itself is refused, only the
+    /// address is known.
+    pub fn identify_rejected(&mut self, headers: &HeaderMap) {
+        let (identity, clients) = (self.policy.identity(), self.policy.clients());
+        match identity.caller(self.peer, headers, clients) {
+            Ok(caller) => self.caller = Some(caller),
+            Err(_) => self.address = identity.caller_by_address(self.peer, headers).ip(),
+        }
     }
 
     /// The client, once it is known. `None` as well if no source of the identity yields one.

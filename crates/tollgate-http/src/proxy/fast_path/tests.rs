@@ -1,4 +1,5 @@
 use std::future::poll_fn;
+use std::net::IpAddr;
 
 use super::super::ClientInfo;
 use super::super::request_body::RequestBody;
@@ -101,14 +102,19 @@ fn a_request_without_a_body_is_plain() {
 
 /// The headers that a server gets for a request with these fields, sorted.
 fn forwarded(is_trusted: bool, fields: &[(&str, &[u8])]) -> Vec<String> {
+    forwarded_for([192, 0, 2, 7].into(), is_trusted, fields)
+}
+
+/// The same for a request of this peer.
+fn forwarded_for(peer: IpAddr, is_trusted: bool, fields: &[(&str, &[u8])]) -> Vec<String> {
     let mut request = Request::builder().uri("/a");
     for (name, value) in fields {
         request = request.header(*name, *value);
     }
     let mut request = Outgoing::new(request.body(RequestBody::Nothing).unwrap());
     let client = ClientInfo {
-        peer: [192, 0, 2, 7].into(),
-        address: [192, 0, 2, 7].into(),
+        peer,
+        address: peer,
         trusts: &|_| is_trusted,
         path: "/a",
     };
@@ -209,6 +215,32 @@ fn forwarding_headers_name_the_client_and_drop_claims() {
     assert_eq!(without_host, expected);
     let with_several = forwarded(false, &[("host", b"h"), ("host", b"other")]);
     assert_eq!(with_several, ours("h", ""));
+}
+
+#[test]
+fn forwarding_headers_have_peers_in_their_canonical_form() {
+    for (peer, chain, expected) in [
+        ("192.0.2.1", None, "192.0.2.1"),
+        ("255.0.10.99", None, "255.0.10.99"),
+        ("2001:db8::1", None, "2001:db8::1"),
+        (
+            "2001:db8::1",
+            Some("198.51.100.1"),
+            "198.51.100.1, 2001:db8::1",
+        ),
+        ("::ffff:192.0.2.1", None, "192.0.2.1"),
+        (
+            "::ffff:192.0.2.1",
+            Some("198.51.100.1"),
+            "198.51.100.1, 192.0.2.1",
+        ),
+    ] {
+        let chain = chain.map(|chain: &str| ("x-forwarded-for", chain.as_bytes()));
+        let fields: Vec<(&str, &[u8])> = chain.into_iter().collect();
+        let lines = forwarded_for(peer.parse().unwrap(), false, &fields);
+        let expected = format!("x-forwarded-for: {expected}");
+        assert!(lines.contains(&expected), "{peer}: {lines:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,11 @@
 //! The way of a request: what the upstream receives of it, and what the client receives in return.
 
-use tollgate_testing::Connection;
+use tollgate_testing::client::{closed_address, request};
 use tollgate_testing::gateway::PLENTY;
+use tollgate_testing::{Connection, Running};
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::kit;
 
@@ -94,4 +98,56 @@ async fn a_denied_request_never_reaches_the_upstream() {
         })
         .await;
     gateway.stop();
+}
+
+/// A gateway whose only upstream is unreachable. `upstream` are more fields of the upstream.
+fn gateway_without_upstream(upstream: &str) -> Running {
+    let to = closed_address();
+    kit::serve(&format!(
+        "gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ to: \"http://{to}\", {upstream} }}] }}
+log: {{ format: json }}
+{PLENTY}
+"
+    ))
+}
+
+#[test]
+fn a_request_that_cannot_be_forwarded_gets_a_problem_document() {
+    let running = gateway_without_upstream("path: /v1");
+    for (path, status, expected) in [
+        ("/v2", 404, "nothing is served at this path"),
+        ("/v1", 502, "the server for this path could not be reached"),
+    ] {
+        let response = running.get("gateway", path, &[]);
+        assert_eq!(response.status, status, "{response:?}");
+        let content_type = response.header("content-type");
+        assert_eq!(content_type, Some("application/problem+json"));
+        let problem = response.json();
+        assert_eq!(
+            (&problem["status"], &problem["detail"]),
+            (&status.into(), &expected.into())
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_grpc_call_that_cannot_be_forwarded_gets_a_grpc_status() {
+    let running = gateway_without_upstream("path: /v1");
+    for (path, status) in [("/v2", "12"), ("/v1", "14")] {
+        let grpc = ["content-type: application/grpc"];
+        let response = request(running.address("gateway"), "POST", path, &grpc, "").unwrap();
+        assert_eq!(response.status, 200, "{response:?}");
+        assert_eq!(response.header("grpc-status"), Some(status), "{response:?}");
+        assert!(response.body.is_empty(), "{response:?}");
+    }
+    // A real client reads it.
+    let running = gateway_without_upstream("protocol: http2");
+    let endpoint = Endpoint::from_shared(format!("http://{}", running.address("gateway")));
+    let mut client = HealthClient::new(endpoint.unwrap().connect().await.unwrap());
+    let error = client
+        .check(HealthCheckRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), tonic::Code::Unavailable);
+    assert!(error.message().contains("could not be reached"), "{error}");
 }
