@@ -2,7 +2,7 @@
 //! [`Connection`] for several.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream as BlockingStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream as BlockingStream};
 
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
@@ -242,19 +242,6 @@ pub fn connect_from(from: IpAddr, to: SocketAddr) -> io::Result<BlockingStream> 
     let stream = BlockingStream::from(socket);
     stream.set_read_timeout(Some(TIMEOUT))?;
     Ok(stream)
-}
-
-/// A port that is free at the moment, for programs that cannot report which one they took.
-#[must_use]
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
-}
-
-/// An address at which nothing listens.
-#[must_use]
-pub fn closed_address() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, free_port()).into()
 }
 
 /// An HTTP/1.1 connection, TCP unless said otherwise.

@@ -5,6 +5,7 @@
 //! - [`upstream`]: servers for a proxy to talk to, in words of HTTP or in bytes;
 //! - [`client`]: HTTP clients, blocking and asynchronous, that send exactly what a test says;
 //! - [`http2`]: HTTP/2 clients and frames;
+//! - [`ports`]: free ports that no other test takes;
 //! - [`servers`]: real Redis and PostgreSQL servers;
 //! - [`SmallDisk`]: a disk that is soon full;
 //! - [`wait`]: waiting for events with a timeout;
@@ -26,6 +27,7 @@ pub mod gateway;
 pub mod http2;
 pub mod log;
 pub mod malformed;
+pub mod ports;
 pub mod program;
 pub mod servers;
 pub mod small_disk;

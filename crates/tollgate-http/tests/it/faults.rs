@@ -8,7 +8,7 @@ use std::time::Duration;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tollgate_testing::Upstream;
-use tollgate_testing::client::closed_address;
+use tollgate_testing::ports::closed_address;
 use tollgate_testing::upstream::{RawUpstream, read_head, reply};
 
 use crate::proxy::{GET, RunningProxy, upstream, upstream_at};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate_http::proxy::{HealthCheck, UpstreamConfig};
 use tollgate_testing::Upstream;
-use tollgate_testing::client::closed_address;
+use tollgate_testing::ports::closed_address;
 use tollgate_testing::upstream::reply;
 use tollgate_testing::wait::eventually;
 

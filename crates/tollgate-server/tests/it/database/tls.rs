@@ -12,7 +12,7 @@ use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tollgate_server::database::Database;
-use tollgate_testing::client::free_port;
+use tollgate_testing::ports::free_port;
 use tollgate_testing::program::stderr;
 use tollgate_testing::servers::PostgresServer;
 

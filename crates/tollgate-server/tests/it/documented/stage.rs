@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use tollgate_testing::ports::free_port;
 use tollgate_testing::servers::PostgresServer;
 
 use super::page::{Block, Page, ROOT, Step};
@@ -32,17 +32,13 @@ pub(super) struct Ran {
 struct Stage {
     folder: TempDir,
     ports: Vec<(&'static str, u16)>,
-    // The ports are reserved as long as these are held.
-    _claims: Vec<File>,
 }
 
 impl Stage {
     fn new() -> Self {
-        let (own, claims): (Vec<u16>, Vec<File>) = PORTS.iter().map(|_| free_port()).unzip();
         let stage = Self {
             folder: tempfile::tempdir().unwrap(),
-            ports: PORTS.into_iter().zip(own).collect(),
-            _claims: claims,
+            ports: PORTS.map(|port| (port, free_port())).to_vec(),
         };
         for folder in ["docs/gateways", "deploy/redis"] {
             stage.copy(folder);
@@ -278,21 +274,6 @@ fn line_fits(expected: &str, output: &str) -> bool {
         open = part.is_empty();
     }
     rest.is_empty() || open
-}
-
-/// A port between 12,000 and 22,000: these ports, and the bus ports of a cluster, 10,000 higher, are below those that the system
-/// assigns. A lock on a file reserves it, because several tests choose ports at the same time.
-fn free_port() -> (u16, File) {
-    let claims = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ports");
-    std::fs::create_dir_all(&claims).unwrap();
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = 12_000 + listener.local_addr().unwrap().port() % 10_000;
-        let claim = File::create(claims.join(port.to_string())).unwrap();
-        if claim.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return (port, claim);
-        }
-    }
 }
 
 #[test]

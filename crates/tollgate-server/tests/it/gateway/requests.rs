@@ -1,7 +1,8 @@
 //! The way of a request: what the upstream receives of it, and what the client receives in return.
 
-use tollgate_testing::client::{closed_address, request};
+use tollgate_testing::client::request;
 use tollgate_testing::gateway::PLENTY;
+use tollgate_testing::ports::closed_address;
 use tollgate_testing::{Connection, Running};
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;

@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use serde_json::json;
 use tollgate_testing::Response;
-use tollgate_testing::client::{free_port, request};
+use tollgate_testing::client::request;
+use tollgate_testing::ports::free_port;
 use tollgate_testing::servers::RedisServer;
 use tollgate_testing::wait::until_value;
 

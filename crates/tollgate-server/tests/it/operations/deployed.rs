@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 
 use tollgate_testing::Running;
-use tollgate_testing::client::free_port;
+use tollgate_testing::ports::free_port;
 use tollgate_testing::wait::until_value;
 
 use crate::kit;

@@ -16,7 +16,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use parking_lot::Mutex;
 use prost::Message as _;
 use serde_json::json;
-use tollgate_testing::client::closed_address;
+use tollgate_testing::ports::closed_address;
 use tollgate_testing::upstream::{Reply, reply};
 use tollgate_testing::wait::until_value;
 use tollgate_testing::{Gateway, Upstream};

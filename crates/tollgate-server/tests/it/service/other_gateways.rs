@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use tollgate_testing::client::{closed_address, free_port, request, send};
+use tollgate_testing::client::{request, send};
+use tollgate_testing::ports::{closed_address, free_port};
 use tollgate_testing::servers::RedisServer;
 use tollgate_testing::wait::{until, until_value};
 use tollgate_testing::{Response, Running, Upstream};
