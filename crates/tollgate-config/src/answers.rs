@@ -1,4 +1,4 @@
-//! What callers hear of limits: which header fields, and the body of a denial. The same at every door.
+//! What clients learn about their limits: the headers, and the body of denials. The same at every listener.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -7,16 +7,12 @@ use std::path::{Path, PathBuf};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use tollgate_tower::answer::{Answers, HeaderFamilies};
 
-use crate::document::reading::{Fields, Place, choice, shown, text};
-use crate::document::{Problems, Spot};
-use crate::template::{self, Template};
+use crate::document::reading::{Fields, Input, choice, map, text};
+use crate::document::{Location, Problems};
+use crate::template::{MAX_BYTES, Template, TemplateError};
+use crate::values::file;
 
-pub(super) const ANSWERS: &[&str] = &["headers", "denied"];
-pub(super) const DENIED: &[&str] = &["body", "body_file", "content_type"];
-
-const PLAIN: &str = "text/plain; charset=utf-8";
-
-/// What callers hear of limits.
+/// What clients learn about their limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AnswersConfig {
     families: HeaderFamilies,
@@ -28,8 +24,8 @@ pub(super) struct AnswersConfig {
 struct DeniedBody {
     content_type: HeaderValue,
     is_json: bool,
-    /// Where it is, if it is in a file of its own.
-    file: Option<(PathBuf, Spot)>,
+    /// The file that it is in, if any.
+    file: Option<(PathBuf, Location)>,
     /// `None` until that file is read.
     template: Option<Template>,
 }
@@ -37,10 +33,10 @@ struct DeniedBody {
 impl AnswersConfig {
     pub(super) fn answers(&self) -> Answers {
         let answers = Answers::new(self.families);
-        let Some(denied) = &self.denied else {
-            return answers;
-        };
-        let Some(template) = denied.template.clone() else {
+        let denied = self.denied.as_ref();
+        let Some((denied, template)) =
+            denied.and_then(|denied| Some((denied, denied.template.clone()?)))
+        else {
             return answers;
         };
         let content_type = denied.content_type.clone();
@@ -53,7 +49,7 @@ impl AnswersConfig {
         })
     }
 
-    /// What the file with the body holds now, if there is one.
+    /// The current content of the file with the body, if there is one.
     pub(super) fn file_contents(&self) -> Option<Result<String, String>> {
         let (file, _) = self.denied.as_ref()?.file.as_ref()?;
         Some(read(file))
@@ -64,101 +60,83 @@ impl AnswersConfig {
         let Some(denied) = &mut self.denied else {
             return;
         };
-        let Some((file, spot)) = &denied.file else {
+        let Some((file, location)) = &denied.file else {
             return;
         };
-        let text = match read(file) {
-            Ok(text) => text,
-            Err(why) => {
-                problems
-                    .error(spot.clone(), format!("{file:?} {why}"))
-                    .help("name a file with the text that denials are answered with");
-                return;
-            }
+        let (message, help) = match read(file) {
+            Ok(text) => match Template::parse(&text, denied.is_json) {
+                Ok(template) => {
+                    denied.template = Some(template);
+                    return;
+                }
+                Err(error) => (format!("in {file:?} {error}"), error.help()),
+            },
+            Err(error) => (
+                format!("{file:?} {error}"),
+                "name a file with the body of denials".to_owned(),
+            ),
         };
-        match Template::parse(&text, denied.is_json) {
-            Ok(template) => denied.template = Some(template),
-            Err(error) => {
-                problems
-                    .error(spot.clone(), format!("in {file:?} {error}"))
-                    .help(error.help());
-            }
-        }
+        problems.error(location.clone(), message).help(help);
     }
 }
 
-/// At most a byte more than may be.
+/// Reads at most one byte more than a body may have.
 fn read(file: &Path) -> Result<String, String> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}");
-    // To open what is no file, such as a pipe, may wait for ever.
+    // Opening something else, such as a pipe, may block forever.
     if !file.metadata().map_err(cannot)?.is_file() {
         return Err("is not a file".to_owned());
     }
     let mut bytes = Vec::new();
-    let most = u64::try_from(template::LONGEST + 1).unwrap_or(u64::MAX);
-    let read = File::open(file).and_then(|file| file.take(most).read_to_end(&mut bytes));
-    read.map_err(cannot)?;
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(text),
-        // A character may have been cut in two.
-        Err(error) if error.as_bytes().len() > template::LONGEST => {
-            Ok(String::from_utf8_lossy(error.as_bytes()).into_owned())
-        }
-        Err(_) => Err("is not UTF-8 text".to_owned()),
+    let read =
+        File::open(file).and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes));
+    match read.map_err(cannot)? > MAX_BYTES {
+        // The last character may have been cut in two.
+        true => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        false => String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned()),
     }
 }
 
-pub(super) fn answers(place: &Place<'_>, problems: &mut Problems) -> Option<AnswersConfig> {
-    let fields = Fields::of(place, ANSWERS, problems)?;
-    Some(AnswersConfig {
-        families: fields.or("headers", HeaderFamilies::default(), problems, families),
-        denied: fields.optional("denied", problems, denied),
+pub(super) fn answers(fields: &Fields<'_>) -> Option<AnswersConfig> {
+    let mut answers = AnswersConfig {
+        families: HeaderFamilies::default(),
+        denied: None,
+    };
+    fields.set("headers", &mut answers.families, families);
+    answers.denied = fields.read("denied", map(denied));
+    Some(answers)
+}
+
+/// An empty list is a choice: no headers.
+fn families(input: &Input<'_>) -> Option<HeaderFamilies> {
+    let words = ["x-ratelimit", "ratelimit", "retry-after"].map(|word| (word, word));
+    let sent = input.list("x-ratelimit, ratelimit and retry-after", choice(&words))?;
+    Some(HeaderFamilies {
+        legacy: sent.contains(&"x-ratelimit"),
+        standard: sent.contains(&"ratelimit"),
+        retry_after: sent.contains(&"retry-after"),
     })
 }
 
-/// Whether one of the families is sent.
-type Family = fn(&mut HeaderFamilies) -> &mut bool;
-
-/// An empty list is a choice: nothing is said.
-fn families(place: &Place<'_>, problems: &mut Problems) -> Option<HeaderFamilies> {
-    let words: [(&'static str, Family); 3] = [
-        ("x-ratelimit", |families| &mut families.legacy),
-        ("ratelimit", |families| &mut families.standard),
-        ("retry-after", |families| &mut families.retry_after),
-    ];
-    let mut families = HeaderFamilies {
-        legacy: false,
-        standard: false,
-        retry_after: false,
-    };
-    for item in place.items("x-ratelimit, ratelimit and retry-after", problems)? {
-        if let Some(family) = choice(&words)(&item, problems) {
-            *family(&mut families) = true;
-        }
-    }
-    Some(families)
-}
-
-fn denied(place: &Place<'_>, problems: &mut Problems) -> Option<DeniedBody> {
-    let fields = Fields::of(place, DENIED, problems)?;
-    let plain = HeaderValue::from_static(PLAIN);
-    let content_type = fields.or("content_type", plain, problems, content_type);
-    let is_json = is_json(&content_type);
-    let named = fields.optional("body_file", problems, text(4_096, "the name of a file"));
-    let file = named.map(|file| (PathBuf::from(file), fields.spot_of("body_file")));
-    let template = fields.optional("body", problems, |place, problems| {
-        body(place, is_json, problems)
-    });
+fn denied(fields: &Fields<'_>) -> Option<DeniedBody> {
+    let mut content_type = HeaderValue::from_static("text/plain; charset=utf-8");
+    fields.set("content_type", &mut content_type, media_type);
+    let essence = essence(content_type.to_str().unwrap_or_default()).to_ascii_lowercase();
+    let is_json = essence.ends_with("/json") || essence.ends_with("+json");
+    let file = fields.read("body_file", file("the path of a file"));
+    let file = file.map(|file| (file, fields.location_of("body_file")));
+    let template = fields.read("body", |input| body(input, is_json));
     match (fields.has("body"), fields.has("body_file")) {
         (true, true) => {
-            problems
-                .error(fields.spot_of("body_file"), "the body is said twice")
-                .help("leave `body` or `body_file` out");
+            fields
+                .error_at("body_file", "the body is set twice")
+                .help("remove `body` or `body_file`");
         }
         (false, false) => {
-            place
-                .error(problems, "the body of denials is missing")
-                .help("such as body: \"Slow down, try again in {retry_after} s\", or a body_file; leave `denied` out for problem details");
+            fields
+                .input()
+                .error("the body of denials is missing")
+                .help("such as body: \"Slow down, try again in {retry_after} s\", or a body_file; remove `denied` for problem details");
         }
         _ => {}
     }
@@ -170,42 +148,35 @@ fn denied(place: &Place<'_>, problems: &mut Problems) -> Option<DeniedBody> {
     })
 }
 
-fn body(place: &Place<'_>, is_json: bool, problems: &mut Problems) -> Option<Template> {
-    let scalar = place.scalar("the text of a denial", problems)?;
-    match Template::parse(&scalar.text, is_json) {
+fn body(input: &Input<'_>, is_json: bool) -> Option<Template> {
+    let text = &input.scalar("the text of a denial")?.text;
+    match Template::parse(text, is_json) {
         Ok(template) => Some(template),
-        // A name in it may be a part of what the environment holds.
-        Err(template::TemplateError::Unknown { .. }) if scalar.is_from_environment() => {
-            place.error(problems, "there is a placeholder in it that is not known");
+        // The name may be a part of what the environment holds.
+        Err(TemplateError::Unknown(..)) if input.is_from_environment() => {
+            input.error("it contains an unknown placeholder");
             None
         }
         Err(error) => {
-            place.error(problems, error.to_string()).help(error.help());
+            input.error(error.to_string()).help(error.help());
             None
         }
     }
 }
 
-fn content_type(place: &Place<'_>, problems: &mut Problems) -> Option<HeaderValue> {
+fn media_type(input: &Input<'_>) -> Option<HeaderValue> {
     let expected = "a media type such as application/json";
-    let said = text(200, expected)(place, problems)?;
-    let essence = said.split(';').next().unwrap_or_default().trim_end();
-    let is_part = |part: &str| {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "!#$&-^_.+".contains(c);
-        !part.is_empty() && part.chars().all(is_plain)
-    };
-    let is_type = (essence.split_once('/')).is_some_and(|(a, b)| is_part(a) && is_part(b));
-    let value = HeaderValue::from_str(&said).ok().filter(|_| is_type);
-    if value.is_none() || !said.is_ascii() {
-        let got = place.peek().map(shown).unwrap_or_default();
-        place.error(problems, format!("{got} is not {expected}"));
-        return None;
-    }
-    value
+    text(200, expected)(input)?;
+    input.parse(expected, |text| {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "!#$&-^_.+".contains(c);
+        let is_part = |part: &str| !part.is_empty() && part.chars().all(allowed);
+        let (kind, subtype) = essence(text).split_once('/')?;
+        let is_type = is_part(kind) && is_part(subtype) && text.is_ascii();
+        HeaderValue::from_str(text).ok().filter(|_| is_type)
+    })
 }
 
-fn is_json(content_type: &HeaderValue) -> bool {
-    let essence = content_type.to_str().unwrap_or_default().split(';').next();
-    let essence = essence.unwrap_or_default().trim().to_ascii_lowercase();
-    essence.ends_with("/json") || essence.ends_with("+json")
+/// A media type without its parameters.
+fn essence(media_type: &str) -> &str {
+    media_type.split(';').next().unwrap_or_default().trim()
 }

@@ -1,72 +1,59 @@
-//! Which requests a rule or a cost is for.
+//! The conditions of rules and costs.
 
-use tollgate::{Match, Name, Pattern};
+use tollgate::{Match, MatchError, Name, Pattern};
 
-use super::values::{list, parsed, plan};
-use crate::document::reading::{Fields, Place, shortened, shown, text};
-use crate::document::{Problems, Spot};
+use super::values::{any_of, plan};
+use crate::document::reading::{Fields, Input, parsed, shortened, text};
 
-pub(super) const MATCH: &[&str] = &["methods", "host", "path", "headers", "plan", "attributes"];
-
-/// The conditions as they were said, so that they can be compared with each other.
+/// Conditions, in a form that can be compared with others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
     pub(super) compiled: Match,
-    pub(super) methods: Vec<String>,
-    pub(super) host: Option<String>,
+    methods: Vec<String>,
+    host: Option<String>,
     pub(super) path: Option<Pattern>,
-    pub(super) path_spot: Spot,
     pub(super) plans: Vec<String>,
-    /// Any value, if there are none.
+    /// Each with its values; any value, if there are none.
     pub(super) attributes: Vec<(Name, Vec<String>)>,
 }
 
-pub(super) fn conditions(place: &Place<'_>, problems: &mut Problems) -> Option<Conditions> {
-    let foreign = [
-        ("method", "did you mean \"methods\"?"),
-        ("plans", "did you mean \"plan\"?"),
-        ("query", "the query is not part of what is matched"),
-    ];
-    let fields = Fields::of_with(place, MATCH, &foreign, problems)?;
-    let before = problems.errors();
-    let methods = fields.optional("methods", problems, list("methods such as GET", method));
-    let host = fields.optional("host", problems, host);
-    let path = fields.optional("path", problems, parsed("a path such as /v1/charges/{id}"));
-    let plans = fields.optional("plan", problems, list("plans", plan));
-    let mut attributes = Vec::new();
-    if let Some(place) = fields.get("headers") {
-        attributes
-            .extend(named_values(&place, "header:", header_name, problems).unwrap_or_default());
+pub(super) const HINTS: [(&str, &str); 3] = [
+    ("method", "did you mean \"methods\"?"),
+    ("plans", "did you mean \"plan\"?"),
+    ("query", "rules do not look at the query"),
+];
+
+pub(super) fn conditions(fields: &Fields<'_>) -> Option<Conditions> {
+    let mut conditions = Conditions::default();
+    let methods = any_of("methods such as GET", method);
+    fields.set("methods", &mut conditions.methods, methods);
+    conditions.host = fields.read("host", host);
+    conditions.path = fields.read("path", parsed("a path such as /v1/charges/{id}"));
+    let attributes = &mut conditions.attributes;
+    fields.set("headers", attributes, named_values(header_attribute));
+    fields.set("plan", &mut conditions.plans, any_of("plans", plan));
+    if let Some(others) = fields.read("attributes", named_values(attribute)) {
+        attributes.extend(others);
     }
-    if let Some(place) = fields.get("attributes") {
-        attributes.extend(named_values(&place, "", attribute_name, problems).unwrap_or_default());
-    }
-    if problems.errors() > before {
+    if !fields.are_right() {
         return None;
     }
-    let mut said = Conditions {
-        compiled: Match::new(),
-        methods: methods.unwrap_or_default(),
-        host,
-        path,
-        path_spot: fields.spot_of("path"),
-        plans: plans.unwrap_or_default(),
-        attributes,
-    };
-    match said.compile() {
-        Ok(compiled) => said.compiled = compiled,
-        // Each was looked at already; what is left has no place of its own.
+    // Each of them was checked, so this does not fail.
+    match conditions.compile() {
+        Ok(compiled) => conditions.compiled = compiled,
         Err(_) => {
-            place.error(problems, "no request can meet these conditions");
+            fields
+                .input()
+                .error("no request can match these conditions");
             return None;
         }
     }
-    Some(said)
+    Some(conditions)
 }
 
 impl Conditions {
-    fn compile(&self) -> Result<Match, tollgate::MatchError> {
-        let mut compiled = Match::new();
+    fn compile(&self) -> Result<Match, MatchError> {
+        let mut compiled = Match::new().plans(self.plans.iter().map(String::as_str));
         if !self.methods.is_empty() {
             compiled = compiled.methods(self.methods.iter().map(String::as_str))?;
         }
@@ -76,7 +63,6 @@ impl Conditions {
         if let Some(path) = &self.path {
             compiled = compiled.path(path.clone());
         }
-        compiled = compiled.plans(self.plans.iter().map(String::as_str));
         for (name, values) in &self.attributes {
             let values = match values.is_empty() {
                 true => vec!["*"],
@@ -87,27 +73,21 @@ impl Conditions {
         Ok(compiled)
     }
 
-    /// Whether a request may meet both, as far as can be said without one.
+    /// Whether some request may match both.
     pub(super) fn overlap(&self, other: &Self) -> bool {
         let share = |a: &[String], b: &[String]| {
             a.is_empty() || b.is_empty() || a.iter().any(|value| b.contains(value))
         };
-        let hosts = match (&self.host, &other.host) {
-            (Some(a), Some(b)) => hosts_overlap(a, b),
-            _ => true,
-        };
-        let paths = match (&self.path, &other.path) {
-            (Some(a), Some(b)) => patterns_overlap(a.as_str(), b.as_str()),
-            _ => true,
-        };
+        let hosts = self.host.as_ref().zip(other.host.as_ref());
+        let paths = self.path.as_ref().zip(other.path.as_ref());
         let clashes = |(name, values): &(Name, Vec<String>)| {
             let other = other.attributes.iter().find(|(other, _)| other == name);
             other.is_some_and(|(_, others)| !share(values, others))
         };
         share(&self.methods, &other.methods)
             && share(&self.plans, &other.plans)
-            && hosts
-            && paths
+            && hosts.is_none_or(|(a, b)| hosts_overlap(a, b))
+            && paths.is_none_or(|(a, b)| patterns_overlap(a.as_str(), b.as_str()))
             && !self.attributes.iter().any(clashes)
     }
 }
@@ -121,18 +101,18 @@ fn hosts_overlap(a: &str, b: &str) -> bool {
     }
 }
 
-/// Whether a path may belong to both patterns.
+/// Whether some path may match both patterns.
 pub(super) fn patterns_overlap(a: &str, b: &str) -> bool {
     let segments = |pattern: &str| -> Vec<String> {
         let segments = pattern.split('/').filter(|segment| !segment.is_empty());
         segments.map(str::to_lowercase).collect()
     };
     let (a, b) = (segments(a), segments(b));
-    let takes_rest = |segment: Option<&String>| segment.is_some_and(|s| s.starts_with("{*"));
+    let is_rest = |segment: Option<&String>| segment.is_some_and(|s| s.starts_with("{*"));
     let is_any = |segment: &str| segment.starts_with('{');
     for nth in 0.. {
         let (left, right) = (a.get(nth), b.get(nth));
-        if takes_rest(left) || takes_rest(right) {
+        if is_rest(left) || is_rest(right) {
             return true;
         }
         match (left, right) {
@@ -144,71 +124,56 @@ pub(super) fn patterns_overlap(a: &str, b: &str) -> bool {
     false
 }
 
-fn method(place: &Place<'_>, problems: &mut Problems) -> Option<String> {
-    let scalar = place.scalar("a method such as GET", problems)?;
-    match Match::new().methods([&*scalar.text]) {
-        Ok(_) => Some(scalar.text.to_ascii_uppercase()),
-        Err(_) => {
-            let got = shown(scalar);
-            place.error(
-                problems,
-                format!("{got} is not a method; use names such as GET or POST"),
-            );
-            None
-        }
-    }
+fn method(input: &Input<'_>) -> Option<String> {
+    input.parse("a method such as GET or POST", |text| {
+        Match::new().methods([text]).ok()?;
+        Some(text.to_ascii_uppercase())
+    })
 }
 
-fn host(place: &Place<'_>, problems: &mut Problems) -> Option<String> {
+fn host(input: &Input<'_>) -> Option<String> {
     let expected = "a host such as api.example.com, or *.example.com for all below it";
-    let scalar = place.scalar(expected, problems)?;
-    match Match::new().host(&scalar.text) {
-        Ok(_) => Some(scalar.text.to_ascii_lowercase()),
-        Err(_) => {
-            place.error(problems, format!("{} is not {expected}", shown(scalar)));
-            None
-        }
-    }
+    input.parse(expected, |text| {
+        Match::new().host(text).ok()?;
+        Some(text.to_ascii_lowercase())
+    })
 }
 
 /// Names, each with a value, several values, or `*` for any.
 fn named_values(
-    place: &Place<'_>,
-    prefix: &str,
-    is_name: fn(&str) -> bool,
-    problems: &mut Problems,
-) -> Option<Vec<(Name, Vec<String>)>> {
-    let entries = place.entries("a map of names and values", problems)?;
-    let mut all = Vec::new();
-    for (spot, key, value) in entries {
-        let name = match prefix {
-            "" => key.to_owned(),
-            _ => format!("{prefix}{}", key.to_ascii_lowercase()),
-        };
-        let name = Name::new(&name).ok().filter(|_| is_name(key));
-        let values = list("values", text(1_024, "a value"))(&value, problems);
-        let Some(name) = name else {
-            let message = format!(
-                "{} cannot be a name here; use letters, digits, - and _",
-                shortened(key)
-            );
-            problems.error(spot, message);
-            continue;
-        };
-        let values = values.unwrap_or_default();
-        let is_any = values.iter().any(|value| value == "*");
-        all.push((name, if is_any { Vec::new() } else { values }));
+    name: fn(&str) -> Option<Name>,
+) -> impl Fn(&Input<'_>) -> Option<Vec<(Name, Vec<String>)>> {
+    move |input| {
+        let mut all = Vec::new();
+        for (location, key, value) in input.entries("a map of names and values")? {
+            let values = any_of("values", text(1_024, "a value"))(&value);
+            let Some(name) = name(key) else {
+                let message = format!("{} is not a name", shortened(key));
+                (input.error_at(location, message)).help("use letters, digits, - and _");
+                continue;
+            };
+            let mut values = values.unwrap_or_default();
+            if values.iter().any(|value| value == "*") {
+                values.clear();
+            }
+            all.push((name, values));
+        }
+        Some(all)
     }
-    Some(all)
 }
 
-pub(super) fn header_name(text: &str) -> bool {
+/// The attribute of a header: `header:` and its name in lower case.
+pub(super) fn header_attribute(text: &str) -> Option<Name> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    !text.is_empty() && text.chars().all(allowed)
+    let is_header = !text.is_empty() && text.chars().all(allowed);
+    Name::new(&format!("header:{}", text.to_ascii_lowercase()))
+        .ok()
+        .filter(|_| is_header)
 }
 
-pub(super) fn attribute_name(text: &str) -> bool {
-    !text.starts_with("header:") && Name::new(text).is_ok()
+/// An attribute that is not a header.
+pub(super) fn attribute(text: &str) -> Option<Name> {
+    (Name::new(text).ok()).filter(|_| !text.starts_with("header:"))
 }
 
 #[cfg(test)]
@@ -216,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_overlap_if_a_path_may_belong_to_both() {
+    fn patterns_overlap_if_a_path_may_match_both() {
         for (a, b, expected) in [
             ("/v1/a", "/v1/a", true),
             ("/v1/a", "/v1/b", false),
@@ -233,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_overlap_by_their_ends() {
+    fn hosts_overlap_by_their_suffixes() {
         assert!(hosts_overlap("*.example.com", "api.example.com"));
         assert!(hosts_overlap("*.example.com", "*.eu.example.com"));
         assert!(!hosts_overlap("*.example.com", "example.com"));

@@ -1,96 +1,114 @@
-//! The configuration of the program: from a text to a form that cannot be wrong.
-//!
-//! [`parse`] reports everything that is wrong at once, and warns of what is legal but probably a mistake.
+//! The configuration of the program: from text to a form that cannot be wrong.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use super::draft::Draft;
-use super::listeners::{Admin, Gateway, Service};
+use super::gateway::Gateway;
+use super::listeners::{Admin, Service};
 use super::policy::{PolicyConfig, Settings};
 use super::storage::{AuditConfig, DatabaseSettings, LogConfig, RulesFrom};
 use super::store::StoreConfig;
 use super::traces::TracesConfig;
 use super::warnings;
-use crate::document::{self, Problems};
+use crate::document::reading::Input;
+use crate::document::{self, Location, Node, Problems};
 
-/// Everything that can be configured.
+/// A valid configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The reverse proxy, if it is to run.
     pub gateway: Option<Gateway>,
     /// The decision service, if it is to run.
     pub service: Option<Service>,
-    /// The operators' door, if there is to be one.
+    /// The admin listener, if there is to be one.
     pub admin: Option<Admin>,
-    /// Where usage is kept.
+    /// Where usage is stored.
     pub store: StoreConfig,
-    /// Where rules or violations are kept.
+    /// The database of rules or violations, if there is one.
     pub database: Option<DatabaseSettings>,
     /// The record of violations, if it is kept.
     pub audit: Option<AuditConfig>,
-    /// The log of the program.
+    /// The program's own log.
     pub log: LogConfig,
-    /// Traces of requests, if some are to be made.
+    /// The export of traces, if there is one.
     pub traces: Option<TracesConfig>,
-    /// How long to say that the program is not ready before it stops to accept.
+    /// Time between reporting unready and closing the listeners.
     pub shutdown_delay: Duration,
     /// Where rules and clients come from.
     pub rules_from: RulesFrom,
-    /// Who is calling, and what is allowed: all of it, or all but the rules and clients of the database.
+    /// Identity and limits; without rules and clients if those are in the database.
     pub policy: PolicyConfig,
-    /// What is legal and surely not meant.
+    /// What is valid, but probably a mistake.
     pub warnings: Problems,
 }
 
 impl Config {
-    /// The configuration, if all of it fits together. Warnings come last, when nothing is wrong.
-    fn of(draft: Draft, problems: &mut Problems) -> Option<Self> {
-        let policy = PolicyConfig::of(
-            Settings {
-                answers: draft.answers.clone(),
-                identity: draft.identity.clone(),
-                costs: draft.costs.iter().map(|entry| entry.cost.clone()).collect(),
-                paths: draft.paths,
-                routes: draft.routes.clone(),
-                boundaries: draft.gateway.iter().flat_map(Gateway::boundaries).collect(),
-            },
-            &draft.clients,
-            &draft.rules,
-            problems,
-        );
-        if problems.has_errors() {
+    /// The configuration, if it has no errors. Only then are there warnings.
+    fn read(root: &Node, problems: &RefCell<Problems>) -> Option<Self> {
+        let draft = Draft::read(&Input::root(root, "", problems))?;
+        let settings = Settings {
+            answers: draft.answers.clone(),
+            identity: draft.identity.clone(),
+            costs: draft.costs.iter().map(|entry| entry.cost.clone()).collect(),
+            paths: draft.paths,
+            routes: draft.routes.clone(),
+            boundaries: draft.gateway.iter().flat_map(Gateway::boundaries).collect(),
+        };
+        let policy = settings.compile(&draft.clients, &draft.rules, problems)?;
+        if problems.borrow().has_errors() {
             return None;
         }
-        let mut warned = Problems::default();
-        warnings::all(&draft, &mut warned);
-        let scope = draft.database.as_ref().map(|database| database.scope);
-        let audit = match (scope, draft.audit) {
-            (Some(_), None) => Some(AuditConfig::default()),
-            (Some(_), Some(audit)) if audit.enabled => Some(audit.config),
-            _ => None,
-        };
-        let audit = audit.map(|audit| AuditConfig {
-            scope: scope.map_or_else(String::new, |scope| scope.to_string()),
-            ..audit
-        });
         Some(Self {
+            warnings: warnings::all(&draft),
             gateway: draft.gateway,
             service: draft.service,
             admin: draft.admin,
             store: draft.store.store,
             database: draft.database,
-            audit,
+            audit: draft.audit,
             log: draft.log,
             traces: draft.traces,
             shutdown_delay: draft.shutdown_delay,
             rules_from: draft.rules_from,
-            policy: policy?,
-            warnings: warned,
+            policy,
         })
+    }
+
+    /// The sections that differ in `next` and take effect only after a restart: listeners, stores and connections are
+    /// created once.
+    #[must_use]
+    pub fn sections_needing_restart(&self, next: &Self) -> Vec<&'static str> {
+        let sections = [
+            ("gateway", self.gateway != next.gateway),
+            ("service", self.service != next.service),
+            ("admin", self.admin != next.admin),
+            ("store", stores_differ(&self.store, &next.store)),
+            ("database", self.database != next.database),
+            ("audit", differ(&self.audit, &next.audit)),
+            ("log", self.log != next.log),
+            ("traces", self.traces != next.traces),
+            ("shutdown_delay", self.shutdown_delay != next.shutdown_delay),
+        ];
+        let changed = sections.into_iter().filter(|(_, differs)| *differs);
+        changed.map(|(section, _)| section).collect()
     }
 }
 
-/// Reads a configuration. `env` says what the variables in it hold.
+/// Compares addresses as well, because `Debug` hides their passwords.
+fn stores_differ(one: &StoreConfig, next: &StoreConfig) -> bool {
+    match (one, next) {
+        (StoreConfig::Redis(a), StoreConfig::Redis(b)) if a.url != b.url => true,
+        _ => differ(one, next),
+    }
+}
+
+/// Compares plain settings, all of which are in their `Debug`.
+fn differ(one: &impl std::fmt::Debug, next: &impl std::fmt::Debug) -> bool {
+    format!("{one:?}") != format!("{next:?}")
+}
+
+/// Reads a configuration. `env` looks up the variables in it.
 ///
 /// ```
 /// let text = "rules: [{ id: everyone, per: [], limit: \"100/s\" }]";
@@ -103,65 +121,29 @@ impl Config {
 /// ```
 ///
 /// # Errors
-/// Everything that is wrong, each with its place.
+/// All problems, each with its location.
 pub fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, Problems> {
     let document = document::parse(text, env);
-    let mut problems = document.problems;
-    let Some(root) = document.root else {
-        if !problems.has_errors() {
-            empty(&mut problems);
-        }
-        return Err(problems);
+    let problems = RefCell::new(document.problems);
+    let config = match document.root.filter(|root| root.kind() != "nothing") {
+        Some(root) => Config::read(&root, &problems),
+        None => None,
     };
-    if root.kind() == "nothing" {
-        empty(&mut problems);
-        return Err(problems);
+    let mut problems = problems.into_inner();
+    if config.is_none() && !problems.has_errors() {
+        problems
+            .error(Location::default(), "the configuration is empty")
+            .help("`tollgate init` writes one to begin with");
     }
-    let draft = Draft::read(&root, &mut problems);
-    let finished = draft.and_then(|draft| Config::of(draft, &mut problems));
-    match finished {
-        Some(config) if !problems.has_errors() => Ok(config),
-        _ => Err(problems),
-    }
+    config.filter(|_| !problems.has_errors()).ok_or(problems)
 }
 
-fn empty(problems: &mut Problems) {
-    problems
-        .error(document::Spot::default(), "the configuration is empty")
-        .help("`tollgate init` writes one to begin with");
-}
-
-/// Every field there is, as `section.field`; `[]` stands for the items of a list.
+/// Every field that a configuration with all of these sections may have, such as `gateway.listen`; `[]` stands for the
+/// items of a list.
 #[cfg(test)]
-pub(crate) fn known_fields() -> Vec<String> {
-    let sections: [(&str, &[&str]); 23] = [
-        ("", super::draft::ROOT),
-        ("gateway.", super::listeners::GATEWAY),
-        ("gateway.tls.", super::gateway::TLS),
-        ("gateway.upstreams[].", super::upstreams::UPSTREAM),
-        ("gateway.upstreams[].health.", super::upstreams::HEALTH),
-        ("service.", super::listeners::SERVICE),
-        ("service.rls.", super::listeners::RLS),
-        ("admin.", super::listeners::ADMIN),
-        ("store.", super::store::STORE),
-        ("store.breaker.", super::store::BREAKER),
-        ("database.", super::storage::DATABASE),
-        ("audit.", super::storage::AUDIT),
-        ("log.", super::storage::LOG),
-        ("traces.", super::traces::TRACES),
-        ("answers.", super::answers::ANSWERS),
-        ("answers.denied.", super::answers::DENIED),
-        ("identity.", super::identity::IDENTITY),
-        ("paths.", super::identity::PATHS),
-        ("clients[].", super::identity::CLIENT),
-        ("costs[].", super::rules::COST),
-        ("rules[].", super::rules::RULE),
-        ("rules[].match.", super::conditions::MATCH),
-        ("rules[].limit.", super::limits::LIMIT),
-    ];
-    let of = |(section, fields): (&str, &[&str])| {
-        let fields = fields.iter().map(|field| format!("{section}{field}"));
-        fields.collect::<Vec<_>>()
-    };
-    sections.into_iter().flat_map(of).collect()
+pub(crate) fn known_fields(text: &str) -> std::collections::BTreeSet<String> {
+    let document = document::parse(text, &|_| None);
+    let problems = RefCell::new(document.problems);
+    Draft::read(&Input::root(&document.root.unwrap(), "", &problems)).unwrap();
+    problems.take().known_fields
 }

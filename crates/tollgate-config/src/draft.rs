@@ -1,225 +1,183 @@
-//! All sections as they were said, each right in itself, and then checked against each other.
+//! All sections of a configuration, each valid by itself, and the checks between them.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tollgate::{PathRules, Pattern};
+use tollgate_tower::identity::IdentityConfig;
 
-use super::answers::{self, AnswersConfig};
-use super::identity::{self, ClientEntry, IdentityDraft};
-use super::listeners::{self, Admin, Gateway, Service};
-use super::rules::{self, CostEntry, RuleEntry};
-use super::storage::RulesFrom;
-use super::storage::{self, AuditDraft, DatabaseSettings, LogConfig};
-use super::store::{self, StoreDraft};
-use super::traces::{self, TracesConfig};
-use super::values::parsed;
-use crate::document::reading::{Fields, Place, choice, duration};
-use crate::document::{Node, Problems, Spot};
+use super::answers::{AnswersConfig, answers};
+use super::gateway::{Gateway, gateway};
+use super::identity::{self, ClientEntry, identity, paths};
+use super::listeners::{Admin, Service, admin, service};
+use super::rules::{self, CostEntry, RuleEntry, cost};
+use super::storage::{AuditConfig, DatabaseSettings, LogConfig, RulesFrom, audit, database, log};
+use super::store::{StoreDraft, store};
+use super::traces::{TracesConfig, traces};
+use super::values::MINUTE;
+use crate::document::reading::{
+    Fields, Input, choice, duration, items, map, map_with_hints, parsed,
+};
 
-pub(super) const ROOT: &[&str] = &[
-    "gateway",
-    "service",
-    "admin",
-    "store",
-    "database",
-    "rules_from",
-    "audit",
-    "log",
-    "traces",
-    "shutdown_delay",
-    "answers",
-    "identity",
-    "paths",
-    "routes",
-    "clients",
-    "costs",
-    "rules",
-];
-
-/// Everything that was said, and where.
+/// The sections of a configuration.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct Draft<'a> {
+    /// The whole document, to locate fields in warnings.
+    pub(super) root: Input<'a>,
     pub(super) gateway: Option<Gateway>,
     pub(super) service: Option<Service>,
     pub(super) admin: Option<Admin>,
     pub(super) store: StoreDraft,
     pub(super) database: Option<DatabaseSettings>,
-    pub(super) audit: Option<AuditDraft>,
+    pub(super) rules_from: RulesFrom,
+    /// `None` if there is no audit trail.
+    pub(super) audit: Option<AuditConfig>,
     pub(super) log: LogConfig,
     pub(super) traces: Option<TracesConfig>,
     pub(super) shutdown_delay: Duration,
     pub(super) answers: Option<AnswersConfig>,
-    pub(super) identity: IdentityDraft,
+    pub(super) identity: IdentityConfig,
     pub(super) paths: PathRules,
     pub(super) routes: Vec<Pattern>,
     pub(super) clients: Vec<ClientEntry>,
-    pub(super) costs: Vec<CostEntry>,
-    pub(super) rules: Vec<RuleEntry>,
-    pub(super) rules_from: RulesFrom,
-    pub(super) spots: Spots,
+    pub(super) costs: Vec<CostEntry<'a>>,
+    pub(super) rules: Vec<RuleEntry<'a>>,
 }
 
-/// Where the sections are.
-#[derive(Debug, Default)]
-pub(super) struct Spots {
-    pub(super) gateway: Spot,
-    pub(super) service: Spot,
-    pub(super) admin: Spot,
-    pub(super) token: Spot,
-    pub(super) service_token: Spot,
-    pub(super) database: Spot,
-    pub(super) rules: Spot,
-}
+impl<'a> Draft<'a> {
+    /// Reads all sections. Values with an error are replaced by defaults, and items of lists left out.
+    pub(super) fn read(root: &Input<'a>) -> Option<Self> {
+        map(Self::of)(root)
+    }
 
-impl Draft {
-    /// Reads all sections. What is wrong stands in `problems`.
-    pub(super) fn read(root: &Node, problems: &mut Problems) -> Option<Self> {
-        let place = Place::root(root, "");
-        let fields = Fields::of(&place, ROOT, problems)?;
-        let rules_from = rules_from(&fields, problems);
-        let spots = Spots {
-            gateway: fields.spot_of("gateway"),
-            service: fields.spot_of("service"),
-            admin: fields.spot_of("admin"),
-            token: fields.spot_within("admin", "token"),
-            service_token: fields.spot_within("service", "token"),
-            database: fields.spot_within("database", "url"),
-            rules: fields.spot_of("rules"),
+    fn of(fields: &Fields<'a>) -> Option<Self> {
+        let mut draft = Self {
+            root: fields.input().clone(),
+            gateway: fields.read("gateway", map(gateway)),
+            service: fields.read("service", map(service)),
+            admin: fields.read("admin", map(admin)),
+            store: StoreDraft::default(),
+            database: None,
+            rules_from: RulesFrom::File,
+            audit: None,
+            log: LogConfig::default(),
+            traces: None,
+            shutdown_delay: Duration::ZERO,
+            answers: None,
+            identity: IdentityConfig::default(),
+            paths: PathRules::default(),
+            routes: Vec::new(),
+            clients: Vec::new(),
+            costs: Vec::new(),
+            rules: Vec::new(),
         };
-        let draft = Self {
-            gateway: fields.optional("gateway", problems, listeners::gateway),
-            service: fields.optional("service", problems, listeners::service),
-            admin: fields.optional("admin", problems, listeners::admin),
-            store: fields.or("store", StoreDraft::default(), problems, store::store),
-            database: fields.optional("database", problems, storage::database),
-            audit: fields.optional("audit", problems, storage::audit),
-            log: fields.or("log", LogConfig::default(), problems, storage::log),
-            traces: fields.optional("traces", problems, traces::traces),
-            shutdown_delay: fields.or(
-                "shutdown_delay",
-                Duration::ZERO,
-                problems,
-                duration(Duration::ZERO..=Duration::from_secs(300)),
-            ),
-            answers: fields.optional("answers", problems, answers::answers),
-            identity: fields.or(
-                "identity",
-                IdentityDraft::default(),
-                problems,
-                identity::identity,
-            ),
-            paths: fields.or("paths", PathRules::default(), problems, identity::paths),
-            routes: all(
-                &fields,
-                "routes",
-                problems,
-                parsed("a path such as /v1/users/{id}"),
-            ),
-            clients: all(&fields, "clients", problems, identity::client),
-            costs: all(&fields, "costs", problems, rules::cost),
-            rules: all(&fields, "rules", problems, rules::rule),
-            rules_from,
-            spots,
-        };
-        draft.check_doors(problems);
-        draft.check_audit(fields.has("database"), problems);
+        fields.set("store", &mut draft.store, map(store));
+        draft.database = fields.read("database", map(database));
+        draft.rules_from = rules_from(fields);
+        draft.audit = draft.audit_trail(fields);
+        fields.set("log", &mut draft.log, map(log));
+        draft.traces = fields.read("traces", map(traces));
+        let delay = duration(Duration::ZERO..=MINUTE * 5);
+        fields.set("shutdown_delay", &mut draft.shutdown_delay, delay);
+        draft.answers = fields.read("answers", map(answers));
+        fields.set("identity", &mut draft.identity, map(identity));
+        fields.set("paths", &mut draft.paths, map(paths));
+        let route = parsed("a path such as /v1/users/{id}");
+        fields.set("routes", &mut draft.routes, items("routes", route));
+        let client = map_with_hints(&identity::CLIENT_HINTS, identity::client);
+        fields.set("clients", &mut draft.clients, items("clients", client));
+        fields.set("costs", &mut draft.costs, items("costs", map(cost)));
+        let rule = map_with_hints(&rules::HINTS, rules::rule);
+        fields.set("rules", &mut draft.rules, items("rules", rule));
+        draft.check_addresses();
         Some(draft)
     }
 
-    fn check_doors(&self, problems: &mut Problems) {
-        let spots = &self.spots;
-        let listen = [
-            (
-                "gateway",
-                self.gateway.as_ref().map(|door| door.listen),
-                spots.gateway.clone(),
-            ),
-            (
-                "service",
-                self.service.as_ref().map(|door| door.listen),
-                spots.service.clone(),
-            ),
-            (
-                "admin",
-                self.admin.as_ref().map(|door| door.listen),
-                spots.admin.clone(),
-            ),
-        ];
-        listeners::same_address(&listen, problems);
-    }
-
-    fn check_audit(&self, has_database: bool, problems: &mut Problems) {
-        if let Some(audit) = &self.audit
-            && audit.enabled
-            && !has_database
-        {
-            problems
-                .error(
-                    audit.spot.clone(),
+    /// The audit trail: kept if there is a database, unless the file turns it off.
+    fn audit_trail(&self, fields: &Fields<'a>) -> Option<AuditConfig> {
+        let section = fields.read("audit", map(audit));
+        if section.as_ref().is_some_and(|(enabled, _)| *enabled) && !fields.has("database") {
+            fields
+                .error_at(
+                    "audit",
                     "the audit trail needs a database, and none is configured",
                 )
-                .help("add database: { url: \"sqlite:tollgate.db\" }, or leave `audit` out");
+                .help("add database: { url: \"sqlite:tollgate.db\" }, or remove `audit`");
+        }
+        let scope = self.database.as_ref()?.scope;
+        let (enabled, audit) = section.unwrap_or((true, AuditConfig::default()));
+        let scope = scope.to_string();
+        enabled.then_some(AuditConfig { scope, ..audit })
+    }
+
+    /// Only one of several listeners could use an address.
+    fn check_addresses(&self) {
+        let listeners = listeners(&self.gateway, &self.service, &self.admin);
+        for (name, address) in &listeners {
+            let first = listeners.iter().find(|(_, other)| other == address);
+            let Some((first, _)) = first.filter(|(first, _)| first != name && address.port() > 0)
+            else {
+                continue;
+            };
+            let message = format!("{first} already listens on this address");
+            self.root
+                .error_at(self.root.location_of(name), message)
+                .help("give each a port of its own")
+                .related(self.root.location_of(first).span, "the first is here");
         }
     }
 }
 
-/// The items of a list; those that are wrong are left out.
-fn all<T>(
-    fields: &Fields<'_>,
-    name: &str,
-    problems: &mut Problems,
-    read: impl Fn(&Place<'_>, &mut Problems) -> Option<T>,
-) -> Vec<T> {
-    fields.or(name, Vec::new(), problems, |place, problems| {
-        let items = place.items(name, problems)?;
-        Some(
-            items
-                .iter()
-                .filter_map(|item| read(item, problems))
-                .collect(),
-        )
-    })
+/// The addresses of all listeners, with their names.
+pub(super) fn listeners(
+    gateway: &Option<Gateway>,
+    service: &Option<Service>,
+    admin: &Option<Admin>,
+) -> Vec<(&'static str, SocketAddr)> {
+    let gateway = gateway.iter().map(|gateway| ("gateway", gateway.listen));
+    let service = service.iter().map(|service| ("service", service.listen));
+    let admin = admin.iter().map(|admin| ("admin", admin.listen));
+    gateway.chain(service).chain(admin).collect()
 }
 
-/// Rules and clients come from one place. With a database and rules in the file, the user has to say which.
-fn rules_from(fields: &Fields<'_>, problems: &mut Problems) -> RulesFrom {
+/// Rules and clients come from one place. With a database and rules in the file, the user has to choose.
+fn rules_from(fields: &Fields<'_>) -> RulesFrom {
     let words = [("file", RulesFrom::File), ("database", RulesFrom::Database)];
-    let said = fields.optional("rules_from", problems, choice(&words));
-    let in_file = ["rules", "clients"]
-        .into_iter()
-        .find(|name| fields.has(name));
-    match (said, fields.has("database"), in_file) {
-        (Some(RulesFrom::Database), false, _) => {
-            problems
-                .error(
-                    fields.spot_of("rules_from"),
-                    "rules are to come from a database, and none is configured",
+    let chosen = fields.read("rules_from", choice(&words));
+    let has_database = fields.has("database");
+    let mut in_file = ["rules", "clients"].into_iter();
+    let in_file = in_file.find(|name| fields.input().field(name).is_some());
+    match (chosen, in_file) {
+        (Some(RulesFrom::Database), _) if !has_database => {
+            fields
+                .error_at(
+                    "rules_from",
+                    "rules_from is database, and no database is configured",
                 )
                 .help("add database: { url: \"sqlite:tollgate.db\" }");
         }
-        (Some(RulesFrom::Database), true, Some(name)) => {
-            problems
-                .error(
-                    fields.spot_of(name),
-                    format!("{name} are in this file, and rules and clients are to come from the database"),
-                )
-                .help("rules and clients come from one place: leave them out here, or say rules_from: file")
-                .also(fields.spot_of("rules_from").at, "said here");
+        (Some(RulesFrom::Database), Some(name)) => {
+            let chosen = fields.location_of("rules_from").span;
+            fields
+                .error_at(name, format!("{name} are in this file, but rules_from is database"))
+                .help("rules and clients come from one place: remove them here, or set rules_from: file")
+                .related(chosen, "set here");
         }
-        (None, true, Some(name)) if !fields.has("rules_from") => {
-            problems
-                .error(
-                    fields.spot_of(name),
-                    format!("{name} are in this file, and a database is configured that can hold them as well"),
-                )
+        (None, Some(name)) if has_database && !fields.has("rules_from") => {
+            let database = fields.location_of("database").span;
+            let message = format!(
+                "{name} are in this file, and a database is configured that can hold them as well"
+            );
+            fields
+                .error_at(name, message)
                 .help(
-                    "choose: rules_from: file (the database then keeps only the audit trail), \
-                     or rules_from: database and no rules and clients here",
+                    "choose: rules_from: file (the database then keeps only the audit trail), or rules_from: database and no rules \
+                     and clients here",
                 )
-                .also(fields.spot_of("database").at, "the database");
+                .related(database, "the database");
         }
-        (None, true, None) => return RulesFrom::Database,
+        (None, None) if has_database => return RulesFrom::Database,
         _ => {}
     }
-    said.unwrap_or_default()
+    chosen.unwrap_or_default()
 }

@@ -1,12 +1,15 @@
-//! How a connection to PostgreSQL is encrypted, and whose certificate is accepted.
+//! Encryption of connections to PostgreSQL, and whose certificates are accepted.
 //!
-//! The driver's own default, `sslmode=prefer`, sends the password in clear to a server that offers no TLS, and accepts any
-//! certificate. Whoever stands between this machine and the database could read the password and replace the rules. So
-//! the default for another machine is `verify-full` here.
+//! The default of the driver, `sslmode=prefer`, sends the password in clear to a server that offers no TLS, and accepts any
+//! certificate. An attacker between this machine and the database could read the password and replace the rules. So the
+//! default for another machine is `verify-full` here.
 
 use std::fmt;
 use std::net::IpAddr;
 
+use percent_encoding::percent_decode_str;
+
+use crate::secret::{Secret, Url};
 use crate::text::escaped;
 
 /// The values of `sslmode`, from the weakest to the strongest.
@@ -19,14 +22,15 @@ pub const SSL_MODES: [&str; 6] = [
     "verify-full",
 ];
 
-/// What is said about the encryption of a connection to PostgreSQL, by its URL and, where that says nothing, by the environment
-/// (`PGSSLMODE`, `PGSSLROOTCERT`, `PGHOST`), as for every client of PostgreSQL.
+/// The encryption settings in a PostgreSQL URL; and, where it has none, in the environment (`PGSSLMODE`, `PGSSLROOTCERT`,
+/// `PGHOST`), as for every PostgreSQL client.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Encryption {
-    /// Empty: a socket file of this machine.
+    /// Empty for a socket file of this machine.
     host: String,
     mode: Option<String>,
-    root_cert: Option<RootCert>,
+    /// A file of authorities, or `system`.
+    root_cert: Option<String>,
 }
 
 /// How a connection is encrypted.
@@ -38,28 +42,18 @@ pub enum SslMode {
     Prefer,
     /// With any certificate.
     Require,
-    /// With a certificate of a known authority, for any name.
+    /// With a certificate from a known authority, for any name.
     VerifyCa,
     /// With a certificate for the host.
     VerifyFull,
 }
 
-/// What a variable of the environment holds.
-type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RootCert {
-    /// `sslrootcert=system`.
-    System,
-    File,
-}
-
-/// What somebody on the way to the database can do.
+/// What an attacker between here and the database can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weakness {
     /// Nothing is encrypted.
     Clear,
-    /// It is encrypted only if the server, or whoever answers for it, offers that.
+    /// It is encrypted only if the server, or an attacker in its place, offers that.
     Optional,
     /// Any certificate is accepted.
     AnyCertificate,
@@ -74,42 +68,40 @@ impl fmt::Display for Weakness {
                 "the connection to the database is not encrypted: anybody on the way can read the password and change the rules"
             }
             Self::Optional => {
-                "the connection to the database is encrypted only if the server offers it: whoever answers instead of the \
-                 server gets the password in clear"
+                "the connection to the database is encrypted only if the server offers it: an attacker in its place gets the password \
+                 in clear"
             }
             Self::AnyCertificate => {
-                "the certificate of the database is not verified: whoever answers instead of the server gets the password \
-                 and can change the rules"
+                "the certificate of the database is not verified: an attacker in its place gets the password and can change the rules"
             }
             Self::AnyName => {
-                "the certificate of the database may be for any name: whoever has one from a known authority can answer \
-                 instead of the server"
+                "the certificate of the database may be for any name: an attacker with a certificate from a known authority can take \
+                 its place"
             }
         })
     }
 }
 
 impl Encryption {
-    /// What the URL and the environment of this process say.
+    /// The settings in the URL and in the environment of this process.
     #[must_use]
     pub fn of(url: &str) -> Self {
         Self::in_environment(url, &|name| std::env::var(name).ok())
     }
 
-    fn in_environment(url: &str, environment: Environment<'_>) -> Self {
-        let variable = |name: &str| environment(name).filter(|value| !value.is_empty());
-        let mut said = Self::of_url(url);
-        if said.host.is_empty() {
-            let host = variable("PGHOSTADDR").or_else(|| variable("PGHOST"));
-            said.host = host.unwrap_or_default();
+    fn in_environment(url: &str, env: &dyn Fn(&str) -> Option<String>) -> Self {
+        let variable = |name: &str| env(name).filter(|value| !value.is_empty());
+        let of_url = Self::of_url(url);
+        let host = Some(of_url.host).filter(|host| !host.is_empty());
+        let host = host.or_else(|| variable("PGHOSTADDR").or_else(|| variable("PGHOST")));
+        Self {
+            host: host.unwrap_or_default(),
+            mode: of_url.mode.or_else(|| variable("PGSSLMODE")),
+            root_cert: of_url.root_cert.or_else(|| variable("PGSSLROOTCERT")),
         }
-        said.mode = said.mode.or_else(|| variable("PGSSLMODE"));
-        let root_cert_of_environment = || Some(root_cert(&variable("PGSSLROOTCERT")?));
-        said.root_cert = said.root_cert.or_else(root_cert_of_environment);
-        said
     }
 
-    /// The same for another host: the one that the driver connects to.
+    /// The same settings for another host: the one that the driver connects to.
     #[must_use]
     pub fn at(self, host: &str) -> Self {
         Self {
@@ -124,62 +116,52 @@ impl Encryption {
         &self.host
     }
 
-    /// Whether the URL or the environment names a file with authorities.
+    /// Whether a file of authorities is set.
     #[must_use]
     pub fn has_root_cert_file(&self) -> bool {
-        self.root_cert == Some(RootCert::File)
+        self.root_cert
+            .as_deref()
+            .is_some_and(|file| file != "system")
     }
 
-    /// What the URL alone says.
+    /// The settings in the URL alone.
     #[must_use]
     pub fn of_url(url: &str) -> Self {
-        let (_, rest) = url.split_once("://").unwrap_or_default();
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
-        let authority = place.split('/').next().unwrap_or_default();
-        let host = match authority.strip_prefix('[') {
-            Some(v6) => v6.split(']').next().unwrap_or_default(),
-            None => authority.split(':').next().unwrap_or_default(),
-        };
-        let mut said = Self {
-            host: percent_decoded(host),
+        let address = Url::new(Secret::new(url));
+        let mut found = Self {
+            host: percent_decoded(address.hosts().next().unwrap_or_default()),
             ..Self::default()
         };
+        let (_, query) = url.split_once('?').unwrap_or_default();
         for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
             let value = percent_decoded(value);
             match name {
-                "host" | "hostaddr" => said.host = value,
-                "sslmode" | "ssl-mode" => said.mode = Some(value),
-                "sslrootcert" | "ssl-root-cert" | "ssl-ca" => {
-                    said.root_cert = Some(root_cert(&value));
-                }
+                "host" | "hostaddr" => found.host = value,
+                "sslmode" | "ssl-mode" => found.mode = Some(value),
+                "sslrootcert" | "ssl-root-cert" | "ssl-ca" => found.root_cert = Some(value),
                 _ => {}
             }
         }
-        said
+        found
     }
 
-    /// Whether an `sslmode` is said.
+    /// Whether an `sslmode` is set.
     #[must_use]
     pub fn has_mode(&self) -> bool {
         self.mode.is_some()
     }
 
-    /// Whether `sslmode` is one that exists.
+    /// Whether `sslmode`, if set, is one that exists.
     #[must_use]
     pub fn has_known_mode(&self) -> bool {
-        let is_known = |mode: &String| {
-            SSL_MODES
-                .iter()
-                .any(|known| mode.eq_ignore_ascii_case(known))
-        };
+        let is_known = |mode: &String| SSL_MODES.contains(&&*mode.to_ascii_lowercase());
         self.mode.as_ref().is_none_or(is_known)
     }
 
     /// The mode to connect with.
     ///
     /// # Errors
-    /// When the environment names a mode that does not exist: the driver would take it for `prefer`.
+    /// When the environment sets a mode that does not exist: the driver would take it for `prefer`.
     pub fn mode(&self) -> Result<SslMode, String> {
         let mode = match &self.mode {
             Some(mode) if !self.has_known_mode() => {
@@ -191,22 +173,21 @@ impl Encryption {
             None if is_this_machine(&self.host) => "prefer".to_owned(),
             None => "verify-full".to_owned(),
         };
-        Ok(match (mode.as_str(), self.root_cert) {
+        Ok(match (mode.as_str(), self.root_cert.as_deref()) {
             ("disable" | "allow", _) => SslMode::Disable,
             ("prefer", _) => SslMode::Prefer,
             ("require", None) => SslMode::Require,
-            // As libpq does: whoever names an authority wants it to count.
-            ("require" | "verify-ca", Some(RootCert::File)) | ("verify-ca", None) => {
-                SslMode::VerifyCa
-            }
+            ("require" | "verify-ca", Some("system")) => SslMode::VerifyFull,
+            // As in libpq, a file of authorities strengthens `require`.
+            ("require" | "verify-ca", _) => SslMode::VerifyCa,
             _ => SslMode::VerifyFull,
         })
     }
 
-    /// What is weak about it, if the database is on another machine.
+    /// The weakness of the connection, if the database is on another machine.
     ///
     /// # Errors
-    /// When the environment names a mode that does not exist.
+    /// When the environment sets a mode that does not exist.
     pub fn weakness(&self) -> Result<Option<Weakness>, String> {
         if is_this_machine(&self.host) {
             return Ok(None);
@@ -221,15 +202,8 @@ impl Encryption {
     }
 }
 
-fn root_cert(value: &str) -> RootCert {
-    match value {
-        "system" => RootCert::System,
-        _ => RootCert::File,
-    }
-}
-
 /// Whether a host can only be this machine: its socket files, its loopback addresses and their usual name.
-fn is_this_machine(host: &str) -> bool {
+pub(crate) fn is_this_machine(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     match host.parse::<IpAddr>() {
         Ok(ip) => ip.to_canonical().is_loopback(),
@@ -239,25 +213,10 @@ fn is_this_machine(host: &str) -> bool {
     }
 }
 
-/// Text with its percent-encoded bytes decoded. What is not UTF-8 after that becomes replacement characters.
+/// Text with its percent-encoded bytes decoded. Bytes that are not UTF-8 become replacement characters.
 #[must_use]
 pub fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let digits = tail.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        match digits.and_then(|two| u8::from_str_radix(two, 16).ok()) {
-            Some(byte) if *first == b'%' => {
-                bytes.push(byte);
-                rest = tail.get(2..).unwrap_or_default();
-            }
-            _ => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -265,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_weak_connection_is_known_by_its_url() {
+    fn the_url_reveals_a_weak_connection() {
         for (url, expected) in [
             ("postgres://u:p@db/x", None),
             ("postgres://u:p@db/x?sslmode=verify-full", None),
@@ -296,15 +255,13 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_counts_where_the_url_says_nothing() {
-        fn said(url: &str, variables: &[(&str, &str)]) -> Encryption {
-            Encryption::in_environment(url, &|name| {
+    fn the_environment_fills_what_the_url_leaves_out() {
+        fn weakness(url: &str, variables: &[(&str, &str)]) -> Result<Option<Weakness>, String> {
+            let env = |name: &str| {
                 let value = variables.iter().find(|(known, _)| *known == name);
                 value.map(|(_, value)| (*value).to_owned())
-            })
-        }
-        fn weakness(url: &str, variables: &[(&str, &str)]) -> Result<Option<Weakness>, String> {
-            said(url, variables).weakness()
+            };
+            Encryption::in_environment(url, &env).weakness()
         }
         let (db, local) = ("postgres://u:p@db/x", "postgres://u:p@localhost/x");
         let disable = ("PGSSLMODE", "disable");

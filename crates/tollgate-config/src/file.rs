@@ -1,4 +1,4 @@
-//! The configuration as a file: read, and its problems shown with its lines.
+//! The configuration as a file: read, checked, and its problems shown with its lines.
 
 use std::fmt;
 use std::fs::File;
@@ -7,9 +7,9 @@ use std::path::Path;
 
 use super::certificates;
 use super::config::{Config, parse};
-use crate::document::{self, Node, Problems};
+use crate::document::{self, MAX_BYTES, Node, Problems};
 
-/// A configuration as it was read.
+/// The content of a configuration file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConfigFile {
     name: String,
@@ -20,42 +20,39 @@ impl ConfigFile {
     /// Reads a file; `-` is stdin.
     ///
     /// # Errors
-    /// If it cannot be read: what to tell people.
+    /// If it cannot be read: a message for people.
     pub fn read(file: &Path) -> Result<Self, String> {
         let is_stdin = file.as_os_str() == "-";
         let name = match is_stdin {
             true => "stdin".to_owned(),
             false => file.display().to_string(),
         };
-        // One byte more than may be, so that too long a file is noticed and not read to its end.
-        let most = document::LONGEST as u64 + 4;
+        // More than allowed, so that too long a file is noticed but not read to its end.
+        let limit = MAX_BYTES as u64 + 4;
         let mut bytes = Vec::new();
         let read = match is_stdin {
-            true => io::stdin().lock().take(most).read_to_end(&mut bytes),
-            false => File::open(file).and_then(|file| file.take(most).read_to_end(&mut bytes)),
+            true => io::stdin().lock().take(limit).read_to_end(&mut bytes),
+            false => File::open(file).and_then(|file| file.take(limit).read_to_end(&mut bytes)),
         };
         match read {
             Ok(_) => Ok(Self { name, bytes }),
-            Err(error) => {
-                let help = match error.kind() {
-                    io::ErrorKind::NotFound => "; `tollgate init` writes one to begin with",
-                    _ => "",
-                };
-                Err(format!("cannot read {name}: {error}{help}"))
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!(
+                "cannot read {name}: {error}; `tollgate init` writes one to begin with"
+            )),
+            Err(error) => Err(format!("cannot read {name}: {error}")),
         }
     }
 
-    /// What it is called.
+    /// The name of the file in messages.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Reads what it says, with the variables of this process and the text files that it names.
+    /// The configuration, with the variables of this process and the body of denials, if that is in a file.
     ///
     /// # Errors
-    /// Everything that is wrong.
+    /// All problems.
     pub fn check(&self) -> Result<Config, Problems> {
         let mut config = self.check_alone()?;
         let mut problems = Problems::default();
@@ -66,10 +63,10 @@ impl ConfigFile {
         }
     }
 
-    /// The same with a look at every certificate and key that it names, as a start would have. Nothing of them is kept.
+    /// The configuration, with all certificates and keys checked as well. They are not kept.
     ///
     /// # Errors
-    /// Everything that is wrong, in this file and in those.
+    /// All problems in this file and those.
     pub fn check_with_files(&self) -> Result<Config, Problems> {
         let mut config = self.check_alone()?;
         // One list for all, so that they are shown in the order of the text.
@@ -85,41 +82,33 @@ impl ConfigFile {
         }
     }
 
-    /// The same without a look at any other file.
+    /// The configuration, without opening any other file.
     ///
     /// # Errors
-    /// Everything that is wrong in this one.
+    /// All problems in this file.
     pub fn check_alone(&self) -> Result<Config, Problems> {
-        parse(self.text()?, &variable)
+        parse(document::decode(&self.bytes)?, &variable)
     }
 
-    /// The same as a document, whatever it says.
+    /// The file as a document, which need not be a configuration.
     ///
     /// # Errors
-    /// Everything that is wrong with its form.
+    /// All problems of its form.
     pub fn document(&self) -> Result<Node, Problems> {
-        let document = document::parse(self.text()?, &variable);
+        let document = document::parse(document::decode(&self.bytes)?, &variable);
         let is_wrong = document.problems.has_errors();
         document.root.filter(|_| !is_wrong).ok_or(document.problems)
     }
 
-    fn text(&self) -> Result<&str, Problems> {
-        document::decode(&self.bytes).map_err(|problem| {
-            let mut problems = Problems::default();
-            problems.add(*problem);
-            problems
-        })
-    }
-
-    /// The same, with everything that is wrong as text.
+    /// The configuration as in [`check`](Self::check).
     ///
     /// # Errors
-    /// Everything that is wrong, with the lines in question.
+    /// All problems as text, with their lines.
     pub fn parse(&self) -> Result<Config, String> {
         self.check().map_err(|problems| self.render(&problems))
     }
 
-    /// Shows problems with the lines in question. What is not text is not shown.
+    /// Problems with their lines, unless the file is not text.
     #[must_use]
     pub fn render(&self, problems: &Problems) -> String {
         let text = document::decode(&self.bytes).unwrap_or_default();
@@ -127,7 +116,7 @@ impl ConfigFile {
     }
 }
 
-/// Secrets may stand in it.
+/// Shows only the size, because the file may hold secrets.
 impl fmt::Debug for ConfigFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConfigFile")
@@ -146,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_the_file_is_not_shown() {
+    fn debug_does_not_show_the_content() {
         let file = ConfigFile {
             name: "a.yaml".to_owned(),
             bytes: b"secret".to_vec(),

@@ -1,14 +1,13 @@
-//! The configuration of Tollgate: from a text to a form that cannot be wrong. It opens no connection.
+//! The configuration of Tollgate: from text to a form that cannot be wrong. It opens no connection.
 //!
-//! [`parse`] reports everything that is wrong at once, and warns of what is legal but probably a mistake. Each section has
-//! a module of its own with the list of its fields; `docs/configuration.md` has the same lists, and a test compares them. It
-//! opens no other file: [`ConfigFile`] reads the text files that a configuration names, and checks its certificates if asked to.
+//! [`parse`] reports all errors at once, and warns of what is valid but probably a mistake. Each section has a module with a
+//! function that reads its fields; a test compares these fields with `docs/configuration.md`. [`parse`] opens no file.
+//! [`ConfigFile`] reads the text files that a configuration names, and can check its certificates.
 
 mod answers;
 mod certificates;
 mod conditions;
 mod config;
-mod connections;
 pub mod document;
 mod draft;
 pub mod encryption;
@@ -18,7 +17,6 @@ mod identity;
 mod limits;
 mod listeners;
 mod policy;
-mod restart;
 mod rules;
 mod secret;
 mod storage;
@@ -34,11 +32,10 @@ mod values;
 mod warnings;
 
 pub use config::{Config, parse};
-pub use connections::{ConnectionLimits, WaitingLimits};
 pub use file::ConfigFile;
-pub use gateway::{AccessLogFormat, Front, Preflights};
-pub use listeners::{Admin, Gateway, Rls, Service};
-pub use policy::{PolicyConfig, read_client, read_rule};
+pub use gateway::{AccessLogFormat, Front, Gateway, Preflights};
+pub use listeners::{Admin, ConnectionLimits, Rls, Service, WaitingLimits};
+pub use policy::PolicyConfig;
 pub use secret::{Secret, Url};
 pub use storage::{
     AuditConfig, DEFAULT_SCOPE, DatabaseSettings, LogConfig, LogFormat, LogLevel, RulesFrom,

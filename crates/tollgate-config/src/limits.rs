@@ -4,87 +4,79 @@ use std::time::Duration;
 
 use tollgate::{Algorithm, Limit, LimitError, Rate};
 
-use super::values::parsed;
-use crate::document::Problems;
-use crate::document::reading::{Fields, Place, choice, duration, listed, number, shown};
-
-pub(super) const LIMIT: &[&str] = &["algorithm", "rate", "burst", "queue", "limit", "window"];
+use super::values::{DAY, MILLISECOND};
+use crate::document::reading::{
+    Fields, Input, choice, duration, listed, map_with_hints, number, parsed,
+};
 
 /// A limit: `{ algorithm: token_bucket, rate: 10/s, burst: 50 }` or `"10/s burst 50"`.
-pub(super) fn limit(place: &Place<'_>, problems: &mut Problems) -> Option<Limit> {
-    match place.is_map() {
-        true => from_map(place, problems),
-        false => {
-            parsed("a limit such as \"10/s burst 50\", or a map with algorithm")(place, problems)
-        }
+pub(super) fn limit(input: &Input<'_>) -> Option<Limit> {
+    match input.is_map() {
+        true => map_with_hints(&HINTS, from_map)(input),
+        false => parsed("a limit such as \"10/s burst 50\", or a map with algorithm")(input),
     }
 }
 
-/// What belongs to an algorithm beside its name.
-fn fields_of(algorithm: Algorithm) -> &'static [&'static str] {
-    match algorithm {
-        Algorithm::TokenBucket => &["rate", "burst"],
-        Algorithm::LeakyBucket => &["rate", "queue"],
-        _ => &["limit", "window"],
-    }
-}
+const HINTS: [(&str, &str); 4] = [
+    (
+        "period",
+        "the period is part of the rate, as in rate: 10/s, or is the window",
+    ),
+    (
+        "requests",
+        "write rate: 10/s for buckets, or limit and window for windows",
+    ),
+    (
+        "per",
+        "`per` belongs to the rule, beside `limit`; a period is part of the rate, as in 10/s",
+    ),
+    (
+        "capacity",
+        "did you mean \"burst\" (token_bucket) or \"queue\" (leaky_bucket)?",
+    ),
+];
 
-fn from_map(place: &Place<'_>, problems: &mut Problems) -> Option<Limit> {
-    let foreign = [
-        (
-            "period",
-            "the period is part of the rate, as in rate: 10/s, or is the window",
-        ),
-        (
-            "requests",
-            "write rate: 10/s for buckets, or limit and window for windows",
-        ),
-        (
-            "per",
-            "`per` belongs to the rule, beside `limit`; a period is part of the rate, as in 10/s",
-        ),
-        (
-            "capacity",
-            "did you mean \"burst\" (token_bucket) or \"queue\" (leaky_bucket)?",
-        ),
-    ];
-    let fields = Fields::of_with(place, LIMIT, &foreign, problems)?;
-    let before = problems.errors();
-    let algorithm = algorithm(&fields, problems)?;
-    let own = fields_of(algorithm);
-    for name in LIMIT.iter().filter(|name| **name != "algorithm") {
-        if fields.has(name) && !own.contains(name) {
-            let message = format!("{algorithm} has no {name}; it has {}", listed(own, "and"));
-            problems.error(fields.spot_of(name), message);
-        }
-    }
-    let made = match algorithm {
-        Algorithm::TokenBucket => bucket(&fields, "burst", problems, Limit::token_bucket),
-        Algorithm::LeakyBucket => bucket(&fields, "queue", problems, Limit::leaky_bucket),
-        Algorithm::FixedWindow => windowed(&fields, problems, Limit::fixed_window),
-        Algorithm::SlidingLog => windowed(&fields, problems, Limit::sliding_log),
-        _ => windowed(&fields, problems, Limit::sliding_counter),
+fn from_map(fields: &Fields<'_>) -> Option<Limit> {
+    let all = ["rate", "burst", "queue", "limit", "window"].map(|name| (name, fields.has(name)));
+    let algorithm = algorithm(fields)?;
+    let own: [&'static str; 2] = match algorithm {
+        Algorithm::TokenBucket => ["rate", "burst"],
+        Algorithm::LeakyBucket => ["rate", "queue"],
+        _ => ["limit", "window"],
     };
-    match made? {
-        _ if problems.errors() > before => None,
+    for (name, is_there) in all {
+        if is_there && !own.contains(&name) {
+            let message = format!("{algorithm} has no {name}; it has {}", listed(&own, "and"));
+            fields.error_at(name, message);
+        }
+    }
+    let limit = match algorithm {
+        Algorithm::TokenBucket => bucket(fields, "burst", Limit::token_bucket),
+        Algorithm::LeakyBucket => bucket(fields, "queue", Limit::leaky_bucket),
+        Algorithm::FixedWindow => window(fields, Limit::fixed_window),
+        Algorithm::SlidingLog => window(fields, Limit::sliding_log),
+        _ => window(fields, Limit::sliding_counter),
+    };
+    match limit? {
+        _ if !fields.are_right() => None,
         Ok(limit) => Some(limit),
         Err(error) => {
-            place.error(problems, error.to_string());
+            fields.input().error(error.to_string());
             None
         }
     }
 }
 
-/// The algorithm that was named, or that of a bucket if its fields say so.
-fn algorithm(fields: &Fields<'_>, problems: &mut Problems) -> Option<Algorithm> {
+/// The algorithm that is named, or that of a bucket if the fields are those of a bucket.
+fn algorithm(fields: &Fields<'_>) -> Option<Algorithm> {
     if fields.has("algorithm") {
         let all = Algorithm::ALL.map(|algorithm| (algorithm.name(), algorithm));
-        return fields.optional("algorithm", problems, choice(&all));
+        return fields.read("algorithm", choice(&all));
     }
     if fields.has("limit") || fields.has("window") {
         fields
-            .place()
-            .error(problems, "the field \"algorithm\" is missing")
+            .input()
+            .error("the field \"algorithm\" is missing")
             .help("a limit with a window is fixed_window, sliding_log or sliding_counter");
         return None;
     }
@@ -94,58 +86,44 @@ fn algorithm(fields: &Fields<'_>, problems: &mut Problems) -> Option<Algorithm> 
     })
 }
 
-type Made = Option<Result<Limit, LimitError>>;
-
 fn bucket(
     fields: &Fields<'_>,
-    size: &str,
-    problems: &mut Problems,
+    size: &'static str,
     make: fn(Rate, u64) -> Result<Limit, LimitError>,
-) -> Made {
-    let rate = fields.required("rate", "rate: 10/s", problems, |place, problems| {
-        let rate = rate(place, problems)?;
-        Some((rate, place.peek()?.text.clone()))
+) -> Option<Result<Limit, LimitError>> {
+    let rate = fields.required("rate", "rate: 10/s", |input| {
+        Some((rate(input)?, &input.as_scalar()?.text))
     });
-    let said = fields.optional(size, problems, number(1..=4_000_000_000));
-    let (rate, written) = rate?;
-    let size = match said {
-        Some(said) => said,
-        None if fields.has(size) => return None,
-        // A bucket that names no size holds what one period brings, as in the short form.
-        None => match written.parse::<Limit>() {
-            Ok(limit) => limit.capacity(),
-            Err(error) => return Some(Err(error)),
-        },
-    };
-    Some(make(rate, size))
-}
-
-fn rate(place: &Place<'_>, problems: &mut Problems) -> Option<Rate> {
-    let expected = "a rate such as 10/s or 600/min";
-    let scalar = place.scalar(expected, problems)?;
-    let is_bare = scalar.text.bytes().all(|b| b.is_ascii_digit());
-    if is_bare && !scalar.is_from_environment() {
-        place
-            .error(
-                problems,
-                format!("{} is not {expected}: it says no time", shown(scalar)),
-            )
-            .help(format!(
-                "{0}/s for each second, {0}/min for each minute",
-                scalar.text
-            ));
-        return None;
+    let capacity = fields.read(size, number(1..=4_000_000_000));
+    let (rate, text) = rate?;
+    match capacity {
+        Some(capacity) => Some(make(rate, capacity)),
+        None if fields.has(size) => None,
+        // Without a size, a bucket holds what one period brings, as in the short form.
+        None => {
+            let limit = text.parse::<Limit>();
+            Some(limit.and_then(|limit| make(rate, limit.capacity())))
+        }
     }
-    parsed(expected)(place, problems)
 }
 
-fn windowed(
+fn rate(input: &Input<'_>) -> Option<Rate> {
+    let expected = "a rate such as 10/s or 600/min";
+    let scalar = input.scalar(expected)?;
+    let is_bare = scalar.text.bytes().all(|b| b.is_ascii_digit());
+    if !is_bare || scalar.is_from_environment() {
+        return parsed(expected)(input);
+    }
+    let help = format!("add the time: {0}/s or {0}/min", scalar.text);
+    input.unexpected(expected).help(help);
+    None
+}
+
+fn window(
     fields: &Fields<'_>,
-    problems: &mut Problems,
     make: fn(u64, Duration) -> Result<Limit, LimitError>,
-) -> Made {
-    let limit = fields.required("limit", "limit: 600", problems, number(1..=4_000_000_000));
-    let window = Duration::from_millis(1)..=Duration::from_secs(400 * 86_400);
-    let window = fields.required("window", "window: 1m", problems, duration(window));
+) -> Option<Result<Limit, LimitError>> {
+    let limit = fields.required("limit", "limit: 600", number(1..=4_000_000_000));
+    let window = fields.required("window", "window: 1m", duration(MILLISECOND..=DAY * 400));
     Some(make(limit?, window?))
 }

@@ -1,123 +1,114 @@
-//! Where the program listens, and what stands behind the gateway.
+//! The listeners of the decision service and of operators, and what all listeners have in common.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tollgate::Pattern;
-use tollgate_http::proxy::UpstreamConfig;
-
-use super::connections::{ConnectionLimits, WaitingLimits};
-use super::gateway::{Front, front};
 use super::secret::Secret;
-use super::upstreams::upstreams;
-use crate::document::reading::{Fields, Place, duration, shown, text, truth};
-use crate::document::{Problems, Spot};
+use super::values::{MILLISECOND, MINUTE};
+use crate::document::reading::{Fields, Input, boolean, duration, number, text};
 
-pub(super) const GATEWAY: &[&str] = &[
-    "listen",
-    "upstreams",
-    "workers",
-    "tls",
-    "max_connections",
-    "connections_per_address",
-    "max_waiting",
-    "waiting_per_address",
-    "head_timeout",
-    "idle_timeout",
-    "body_timeout",
-    "send_timeout",
-    "max_head",
-    "max_body",
-    "max_streams",
-    "max_age",
-    "max_delay",
-    "preflights",
-    "underscores",
-    "override_headers",
-    "via",
-    "fast_path",
-    "drain",
-    "access_log",
-    "access_log_file",
-];
-pub(super) const SERVICE: &[&str] = &[
-    "listen",
-    "token",
-    "max_connections",
-    "connections_per_address",
-    "max_waiting",
-    "waiting_per_address",
-    "rls",
-];
-pub(super) const RLS: &[&str] = &["domains", "overrides", "deadline"];
-pub(super) const ADMIN: &[&str] = &[
-    "listen",
-    "token",
-    "max_connections",
-    "connections_per_address",
-];
-
-const SERVICE_CONNECTIONS: ConnectionLimits = ConnectionLimits {
-    max_connections: 10_000,
-    per_address: 1_000,
-};
-const SERVICE_WAITING: WaitingLimits = WaitingLimits {
-    max_waiting: None,
-    per_address: 100,
-};
-/// Operators need few connections.
-const ADMIN_CONNECTIONS: ConnectionLimits = ConnectionLimits {
-    max_connections: 256,
-    per_address: 64,
-};
-
-/// The reverse proxy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gateway {
-    /// Where it listens.
-    pub listen: SocketAddr,
-    /// What callers may do.
-    pub front: Front,
-    /// Where requests go, by the beginning of their path. At least one.
-    pub upstreams: Vec<UpstreamConfig>,
+/// Maximum numbers of connections of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// In all.
+    pub max_connections: usize,
+    /// Of one address that is not a trusted proxy; 0 for any number.
+    pub per_address: usize,
 }
 
-impl Gateway {
-    /// The same with at most this many connections.
-    #[must_use]
-    pub fn within(&self, max_connections: usize) -> Self {
-        Self {
-            front: self.front.within(max_connections),
-            ..self.clone()
-        }
-    }
-
-    /// The paths at which the upstream changes.
-    pub(super) fn boundaries(&self) -> impl Iterator<Item = Pattern> {
-        let paths = self.upstreams.iter().map(|upstream| &*upstream.path);
-        let below = paths.filter(|path| *path != "/");
-        // What is no pattern is a path that no request has in its normal form.
-        below.filter_map(|path| format!("{path}/{{*rest}}").parse().ok())
-    }
+/// Maximum numbers of requests that wait in the queues of leaky buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitingLimits {
+    /// In all; `None` for half of the maximum number of connections.
+    pub max_waiting: Option<usize>,
+    /// Of one address; 0 for any number.
+    pub per_address: usize,
 }
 
 /// The decision service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Where it listens.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Who has it may say who is calling; `None` only where no other machine can connect.
+    /// Required to name a client; `None` only if no other machine can connect.
     pub token: Option<Secret>,
-    /// How many connections there may be.
+    /// Maximum numbers of connections.
     pub connections: ConnectionLimits,
-    /// How many requests of forward-auth may wait in queues.
+    /// Maximum numbers of forward-auth requests in queues.
     pub waiting: WaitingLimits,
-    /// What Envoys may say.
+    /// Envoy's protocol.
     pub rls: Rls,
 }
 
+/// Answers to calls in Envoy's protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rls {
+    /// The domains that are limited; all if empty.
+    pub domains: Vec<String>,
+    /// Whether the limit in a descriptor replaces those of the rules.
+    pub overrides: bool,
+    /// Maximum time that a call waits for Redis.
+    pub deadline: Duration,
+}
+
+/// Dashboard, API and metrics for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// Required for everything; `None` only if no other machine can connect.
+    pub token: Option<Secret>,
+    /// Maximum numbers of connections.
+    pub connections: ConnectionLimits,
+}
+
+impl ConnectionLimits {
+    /// Reads `max_connections` and `connections_per_address`.
+    pub(super) fn read(&mut self, fields: &Fields<'_>) {
+        let Self {
+            max_connections,
+            per_address,
+        } = self;
+        fields.set("max_connections", max_connections, number(10..=10_000_000));
+        fields.set(
+            "connections_per_address",
+            per_address,
+            number(0..=10_000_000),
+        );
+    }
+
+    /// The same limits with at most this many connections. The share of one address stays the same.
+    #[must_use]
+    pub fn within(self, max_connections: usize) -> Self {
+        if max_connections >= self.max_connections {
+            return self;
+        }
+        let share = self.per_address.saturating_mul(max_connections) / self.max_connections.max(1);
+        Self {
+            max_connections,
+            // 0 would be any number.
+            per_address: share.max(usize::from(self.per_address > 0)),
+        }
+    }
+}
+
+impl WaitingLimits {
+    /// Reads `max_waiting` and `waiting_per_address`.
+    pub(super) fn read(&mut self, fields: &Fields<'_>) {
+        self.max_waiting = fields.read("max_waiting", number(1..=10_000_000));
+        let per_address = &mut self.per_address;
+        fields.set("waiting_per_address", per_address, number(0..=10_000_000));
+    }
+
+    /// Maximum number of waiting requests at a listener with this many connections.
+    #[must_use]
+    pub fn max_waiting_with(self, max_connections: usize) -> usize {
+        self.max_waiting.unwrap_or(max_connections / 2)
+    }
+}
+
 impl Service {
-    /// The same with at most this many connections.
+    /// The same service with at most this many connections.
     #[must_use]
     pub fn within(&self, max_connections: usize) -> Self {
         Self {
@@ -127,192 +118,151 @@ impl Service {
     }
 }
 
-/// How calls in Envoy's protocol are answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rls {
-    /// The domains that are limited here; all if none is named.
-    pub domains: Vec<String>,
-    /// Whether the limit that a descriptor brings takes the place of the rules'.
-    pub overrides: bool,
-    /// How long a call may wait for Redis.
-    pub deadline: Duration,
-}
-
-impl Default for Rls {
-    fn default() -> Self {
-        Self {
+pub(super) fn service(fields: &Fields<'_>) -> Option<Service> {
+    let (listen, token) = protected(
+        fields,
+        8081,
+        "the decision service",
+        "TOLLGATE_SERVICE_TOKEN",
+    );
+    let mut service = Service {
+        listen,
+        token,
+        connections: ConnectionLimits {
+            max_connections: 10_000,
+            per_address: 1_000,
+        },
+        waiting: WaitingLimits {
+            max_waiting: None,
+            per_address: 100,
+        },
+        rls: Rls {
             domains: Vec::new(),
             overrides: false,
-            // Envoy waits 20 ms unless it is configured, and needs some of that for the way there and back.
+            // Envoy waits 20 ms by default, and needs some of that for the way there and back.
             deadline: Duration::from_millis(15),
-        }
-    }
-}
-
-/// Dashboard, API and metrics for the operators.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admin {
-    /// Where it listens.
-    pub listen: SocketAddr,
-    /// Who has it may do everything; `None` only where no other machine can connect.
-    pub token: Option<Secret>,
-    /// How many connections there may be.
-    pub connections: ConnectionLimits,
-}
-
-pub(super) fn gateway(place: &Place<'_>, problems: &mut Problems) -> Option<Gateway> {
-    let fields = Fields::of(place, GATEWAY, problems)?;
-    let listen = fields.or("listen", ([127, 0, 0, 1], 8080).into(), problems, listen);
-    let front = front(&fields, problems);
-    let upstreams = fields.required(
-        "upstreams",
-        "upstreams: [{ path: /, to: [\"http://127.0.0.1:3000\"] }]",
-        problems,
-        upstreams,
-    )?;
-    Some(Gateway {
-        listen,
-        front,
-        upstreams,
-    })
-}
-
-pub(super) fn service(place: &Place<'_>, problems: &mut Problems) -> Option<Service> {
-    let fields = Fields::of(place, SERVICE, problems)?;
-    let listen = fields.or("listen", ([127, 0, 0, 1], 8081).into(), problems, listen);
-    let token = fields.optional("token", problems, token);
-    let connections = ConnectionLimits::read(&fields, SERVICE_CONNECTIONS, problems);
-    let waiting = WaitingLimits::read(&fields, SERVICE_WAITING, problems);
-    let rls = fields.or("rls", Rls::default(), problems, rls);
-    if !fields.has("token") && !is_loopback(listen.ip()) {
-        problems
-            .error(
-                fields.spot_of("listen"),
-                "other machines can connect here, and the decision service has no token",
-            )
-            .help("add token: \"${TOLLGATE_SERVICE_TOKEN}\", or listen on 127.0.0.1");
-    }
-    Some(Service {
-        listen,
-        token,
-        connections,
-        waiting,
-        rls,
-    })
-}
-
-fn rls(place: &Place<'_>, problems: &mut Problems) -> Option<Rls> {
-    let fields = Fields::of(place, RLS, problems)?;
-    let domains = fields.or("domains", Vec::new(), problems, |place, problems| {
-        let items = place.items("domains such as envoy", problems)?;
-        if items.is_empty() {
-            place
-                .error(problems, "no domain is limited, so nothing is")
-                .help("name the domain of your Envoys, or leave the field out for all");
-        }
-        let read = text(255, "a domain such as envoy");
-        Some(
-            (items.iter())
-                .filter_map(|item| read(item, problems))
-                .collect(),
-        )
-    });
-    let default = Rls::default();
-    let time = duration(Duration::from_millis(1)..=Duration::from_secs(60));
-    Some(Rls {
-        domains,
-        overrides: fields.or("overrides", default.overrides, problems, truth),
-        deadline: fields.or("deadline", default.deadline, problems, time),
-    })
-}
-
-pub(super) fn admin(place: &Place<'_>, problems: &mut Problems) -> Option<Admin> {
-    let fields = Fields::of(place, ADMIN, problems)?;
-    let listen = fields.or("listen", ([127, 0, 0, 1], 8082).into(), problems, listen);
-    let token = fields.optional("token", problems, token);
-    let connections = ConnectionLimits::read(&fields, ADMIN_CONNECTIONS, problems);
-    if !fields.has("token") && !is_loopback(listen.ip()) {
-        problems
-            .error(
-                fields.spot_of("listen"),
-                "other machines can connect here, and the admin interface has no token",
-            )
-            .help("add token: \"${TOLLGATE_ADMIN_TOKEN}\", or listen on 127.0.0.1");
-    }
-    Some(Admin {
-        listen,
-        token,
-        connections,
-    })
-}
-
-/// Shorter ones can be guessed.
-const SHORTEST_TOKEN: usize = 16;
-
-fn token(place: &Place<'_>, problems: &mut Problems) -> Option<Secret> {
-    let scalar = place.scalar("a token", problems)?;
-    let token = &scalar.text;
-    let length = token.chars().count();
-    let wrong = if length < SHORTEST_TOKEN {
-        format!("the token has {length} characters; it needs at least {SHORTEST_TOKEN}")
-    } else if length > 1_024 || !token.chars().all(|c| c.is_ascii_graphic()) {
-        "the token has to be at most 1,024 letters, digits and signs, without spaces".to_owned()
-    } else {
-        return Some(Secret::configured(
-            token.clone(),
-            !scalar.is_from_environment(),
-        ));
+        },
     };
-    place
-        .error(problems, wrong)
+    service.connections.read(fields);
+    service.waiting.read(fields);
+    fields.section("rls", |fields| {
+        let rls = &mut service.rls;
+        fields.set("domains", &mut rls.domains, domains);
+        fields.set("overrides", &mut rls.overrides, boolean);
+        fields.set(
+            "deadline",
+            &mut rls.deadline,
+            duration(MILLISECOND..=MINUTE),
+        );
+    });
+    Some(service)
+}
+
+pub(super) fn admin(fields: &Fields<'_>) -> Option<Admin> {
+    let (listen, token) = protected(fields, 8082, "the admin interface", "TOLLGATE_ADMIN_TOKEN");
+    let mut admin = Admin {
+        listen,
+        token,
+        // Operators need few connections.
+        connections: ConnectionLimits {
+            max_connections: 256,
+            per_address: 64,
+        },
+    };
+    admin.connections.read(fields);
+    Some(admin)
+}
+
+fn domains(input: &Input<'_>) -> Option<Vec<String>> {
+    let domains = input.items("domains such as envoy")?;
+    if domains.is_empty() {
+        input
+            .error("an empty list limits no domain")
+            .help("name the domain of your Envoys, or remove the field to limit all");
+    }
+    let domain = text(255, "a domain such as envoy");
+    Some(domains.iter().filter_map(domain).collect())
+}
+
+/// The address and the token of a listener that needs a token where other machines can connect.
+fn protected(
+    fields: &Fields<'_>,
+    port: u16,
+    name: &str,
+    variable: &str,
+) -> (SocketAddr, Option<Secret>) {
+    let mut address = ([127, 0, 0, 1], port).into();
+    fields.set("listen", &mut address, listen);
+    let token = fields.read("token", token);
+    if !fields.has("token") && !address.ip().to_canonical().is_loopback() {
+        let message = format!("other machines can connect here, but {name} has no token");
+        fields.error_at("listen", message).help(format!(
+            "add token: \"${{{variable}}}\", or listen on 127.0.0.1"
+        ));
+    }
+    (address, token)
+}
+
+/// Shorter tokens can be guessed.
+const MIN_TOKEN: usize = 16;
+
+fn token(input: &Input<'_>) -> Option<Secret> {
+    let scalar = input.scalar("a token")?;
+    let length = scalar.text.chars().count();
+    let wrong = if length < MIN_TOKEN {
+        format!("the token has {length} characters; it needs at least {MIN_TOKEN}")
+    } else if length > 1_024 || !scalar.text.chars().all(|c| c.is_ascii_graphic()) {
+        "the token must be at most 1,024 letters, digits and punctuation marks, without spaces"
+            .to_owned()
+    } else {
+        return Some(Secret::configured(scalar));
+    };
+    input
+        .error(wrong)
         .help("make one with: openssl rand -hex 32");
     None
 }
 
-fn listen(place: &Place<'_>, problems: &mut Problems) -> Option<SocketAddr> {
+pub(super) fn listen(input: &Input<'_>) -> Option<SocketAddr> {
     let expected = "an address and a port such as 127.0.0.1:8080";
-    let scalar = place.scalar(expected, problems)?;
-    if let Ok(address) = scalar.text.parse::<SocketAddr>() {
+    let scalar = input.scalar(expected)?;
+    if let Ok(address) = scalar.text.parse() {
         return Some(address);
     }
-    let got = shown(scalar);
-    let problem = place.error(problems, format!("{got} is not {expected}"));
-    if scalar.is_from_environment() {
-        return None;
-    }
-    let bare = scalar.text.strip_prefix(':').unwrap_or(&scalar.text);
-    if let Ok(port) = bare.parse::<u16>() {
+    let mut problem = input.unexpected(expected);
+    let text = match scalar.is_from_environment() {
+        true => "",
+        false => &*scalar.text,
+    };
+    if let Ok(port) = text.strip_prefix(':').unwrap_or(text).parse::<u16>() {
         problem.help(format!(
-            "127.0.0.1:{port} for this machine alone, 0.0.0.0:{port} for everybody"
+            "127.0.0.1:{port} for this machine only, 0.0.0.0:{port} for all machines"
         ));
-    } else if let Some(port) = scalar.text.strip_prefix("localhost:") {
+    } else if let Some(port) = text.strip_prefix("localhost:") {
         problem.help(format!("write 127.0.0.1:{}", port.escape_debug()));
-    } else if scalar.text.parse::<IpAddr>().is_ok() {
-        problem.help("say the port as well");
+    } else if text.parse::<IpAddr>().is_ok() {
+        problem.help("add the port");
     }
     None
 }
 
-/// Two that listen at one address; only the first could.
-pub(super) fn same_address(doors: &[(&str, Option<SocketAddr>, Spot)], problems: &mut Problems) {
-    for (nth, (_, listen, spot)) in doors.iter().enumerate() {
-        let Some(listen) = listen.filter(|listen| listen.port() > 0) else {
-            continue;
-        };
-        let earlier = doors.get(..nth).unwrap_or_default();
-        let first = earlier.iter().find(|(_, other, _)| *other == Some(listen));
-        if let Some((name, _, first)) = first {
-            problems
-                .error(
-                    spot.clone(),
-                    format!("{name} listens at this address already"),
-                )
-                .help("give each a port of its own")
-                .also(first.at, "the first is here");
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-pub(super) fn is_loopback(ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
+    #[test]
+    fn fewer_connections_leave_an_address_the_same_share() {
+        let limits = ConnectionLimits {
+            max_connections: 10_000,
+            per_address: 1_000,
+        };
+        assert_eq!(limits.within(20_000), limits);
+        assert_eq!(limits.within(500).per_address, 50);
+        assert_eq!(limits.within(5).per_address, 1);
+        let unbounded = ConnectionLimits {
+            per_address: 0,
+            ..limits
+        };
+        assert_eq!(unbounded.within(500).per_address, 0);
+    }
 }

@@ -1,37 +1,42 @@
-//! Values that must not be seen.
+//! Values that must not be shown.
 
 use std::fmt;
 
-/// A secret. Neither its `Debug` nor anything else but [`expose`](Self::expose) shows it.
+use crate::document::Scalar;
+
+/// A secret. Only [`expose`](Self::expose) shows it, not its `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     text: String,
-    in_clear: bool,
+    is_in_file: bool,
 }
 
 impl Secret {
-    /// A secret that does not stand in the file itself.
+    /// A secret that is not in a file.
     pub fn new(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
-            in_clear: false,
+            is_in_file: false,
         }
     }
 
-    /// A secret of a configuration: `in_clear` if it stands in the file itself.
-    pub(crate) fn configured(text: String, in_clear: bool) -> Self {
-        Self { text, in_clear }
+    /// A secret of a configuration. It is in the file unless it came from the environment.
+    pub(crate) fn configured(scalar: &Scalar) -> Self {
+        Self {
+            text: scalar.text.clone(),
+            is_in_file: !scalar.is_from_environment(),
+        }
     }
 
-    /// The secret itself, for the one place that needs it.
+    /// The secret itself.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.text
     }
 
-    /// Whether it stands in the file itself, for everybody who can read that.
-    pub(super) fn is_in_clear(&self) -> bool {
-        self.in_clear
+    /// Whether it is in the file, where everybody who can read that sees it.
+    pub(super) fn is_in_file(&self) -> bool {
+        self.is_in_file
     }
 }
 
@@ -50,53 +55,42 @@ impl Url {
         Self(url)
     }
 
-    /// All of it, for whoever connects.
+    /// All of it, with the password.
     #[must_use]
     pub fn expose(&self) -> &str {
         self.0.expose()
     }
 
-    /// What stands before the colon.
+    /// The part before the colon.
     pub(super) fn scheme(&self) -> &str {
-        let (scheme, _) = self.0.text.split_once(':').unwrap_or_default();
-        scheme
+        self.expose().split(':').next().unwrap_or_default()
     }
 
+    /// Scheme, login and rest; all of it is the rest if it has no `://`.
     fn split(&self) -> (&str, Option<&str>, &str) {
-        let (scheme, rest) = match self.0.text.split_once("://") {
-            Some((scheme, rest)) => (scheme, rest),
-            None => return ("", None, &self.0.text),
+        let Some((scheme, rest)) = self.expose().split_once("://") else {
+            return ("", None, self.expose());
         };
-        let authority = rest.find(['/', '?']).unwrap_or(rest.len());
-        // A password may hold a slash that nobody escaped.
-        let end = rest.rfind('@').map_or(authority, |at| at.max(authority));
-        match rest
-            .get(..end)
-            .unwrap_or(rest)
-            .rfind('@')
-            .or(rest.rfind('@'))
-        {
-            Some(at) => (
-                scheme,
-                rest.get(..at),
-                rest.get(at + 1..).unwrap_or_default(),
-            ),
+        // The last "@" before the query: a password may hold one, or a slash, that nobody escaped.
+        let before_query = rest.split('?').next().unwrap_or_default();
+        match before_query.rfind('@').or(rest.rfind('@')) {
+            Some(at) => (scheme, Some(&rest[..at]), &rest[at + 1..]),
             None => (scheme, None, rest),
         }
     }
 
-    /// Whether it holds a password.
+    /// Whether it has a password.
     pub(super) fn has_password(&self) -> bool {
         let (_, login, _) = self.split();
         let password = login.and_then(|login| login.split_once(':'));
-        let in_query = self.0.text.split_once('?');
+        let query = self.expose().split_once('?');
         password.is_some_and(|(_, password)| !password.is_empty())
-            || in_query.is_some_and(|(_, query)| query.contains("pass"))
+            || query.is_some_and(|(_, query)| query.contains("pass"))
     }
 
-    /// Whether a password stands in the file itself.
-    pub(super) fn has_password_in_clear(&self) -> bool {
-        self.has_password() && self.0.is_in_clear()
+    /// Whether it has a password that is in the file.
+    pub(super) fn has_password_in_file(&self) -> bool {
+        self.has_password() && self.0.is_in_file()
     }
 
     /// The hosts, without their ports.
@@ -110,7 +104,7 @@ impl Url {
     }
 }
 
-/// Without the login, and without settings, among which a password may be.
+/// Without the login, and without the query, which may hold a password.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, login, rest) = self.split();
@@ -140,7 +134,9 @@ mod tests {
             ("redis://u:hunter2@h:1/0", "redis://***@h:1/0"),
             ("redis://:hunter/2@h", "redis://***@h"),
             ("redis://:hunter@2@h/0", "redis://***@h/0"),
+            ("redis://:hunter/2@hunter@h/0", "redis://***@h/0"),
             ("postgres://u:hunter2@h/db?x=1", "postgres://***@h/db"),
+            ("postgres://u:hunter2@h/db?x=a@b", "postgres://***@h/db"),
             ("unix:///run/redis?pass=hunter2", "unix:///run/redis"),
             ("sqlite:tollgate.db", "sqlite:tollgate.db"),
             ("redis://[::1]:6379", "redis://[::1]:6379"),

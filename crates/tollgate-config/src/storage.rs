@@ -1,4 +1,4 @@
-//! What is kept beside usage: rules and violations in a database, and the log.
+//! The database of rules and violations, the audit trail, and the log.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,28 +6,23 @@ use std::time::Duration;
 use tollgate::Name;
 
 use super::secret::{Secret, Url};
-use super::values::name;
-use crate::document::reading::{Fields, Place, choice, duration, listed, number, text, truth};
-use crate::document::{Problems, Spot};
+use super::values::{DAY, HOUR, MINUTE, file, name};
+use crate::document::reading::{Fields, Input, boolean, choice, duration, listed, number, or_word};
 use crate::encryption::{Encryption, SSL_MODES};
 
-/// The scope of a database that several installations do not share.
+/// The scope of a database that serves one installation.
 pub const DEFAULT_SCOPE: &str = "default";
-
-pub(super) const DATABASE: &[&str] = &["url", "poll", "scope", "cache"];
-pub(super) const AUDIT: &[&str] = &["enabled", "retention", "queue"];
-pub(super) const LOG: &[&str] = &["level", "format"];
 
 /// The database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseSettings {
     /// `sqlite:FILE` or `postgres://…`.
     pub url: Url,
-    /// How to look for changes.
+    /// How changes are noticed.
     pub watch: WatchConfig,
-    /// Whose rules these are, if several share the database.
+    /// The installation whose rules these are, if several share the database.
     pub scope: Name,
-    /// Where to keep the last good rules, for a start while the database is away.
+    /// A file for the last good rules, for a start while the database is unavailable.
     pub cache: Option<PathBuf>,
 }
 
@@ -41,11 +36,11 @@ pub enum RulesFrom {
     Database,
 }
 
-/// How the database is watched for changes.
+/// How changes in the database are noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchConfig {
-    /// How often to read the generation counter, at least 10 ms and at most 60 s. By default every 30 s in PostgreSQL, which
-    /// notifies of changes, and every 500 ms in SQLite, which cannot.
+    /// Time between two reads of the generation counter, from 10 ms to 60 s. By default 30 s in PostgreSQL, which notifies of
+    /// changes, and 500 ms in SQLite, which cannot.
     pub poll: Option<Duration>,
 }
 
@@ -57,9 +52,9 @@ pub struct AuditConfig {
     /// How often complete seconds are collected for writing.
     pub collect_every: Duration,
     /// Maximum number of folds (a bucket in a second) that are held until then. A fold takes about 400 bytes, and at most 3 KB.
-    pub most_folds: usize,
+    pub max_folds: usize,
     /// Maximum number of rows that wait while the database is unavailable.
-    pub most_backlog: usize,
+    pub max_backlog: usize,
     /// Maximum number of rows that are written at once.
     pub batch: usize,
     /// Pause before a failed write is tried again.
@@ -69,7 +64,7 @@ pub struct AuditConfig {
     /// How often to remove older ones.
     pub sweep_every: Duration,
     /// Maximum number of rows that are removed at once, which bounds how long others wait.
-    pub sweep_at_most: u32,
+    pub max_sweep: u32,
 }
 
 impl Default for AuditConfig {
@@ -77,29 +72,29 @@ impl Default for AuditConfig {
         Self {
             scope: DEFAULT_SCOPE.to_owned(),
             collect_every: Duration::from_secs(1),
-            most_folds: 32_768,
-            most_backlog: 100_000,
+            max_folds: 32_768,
+            max_backlog: 100_000,
             batch: 1_000,
             retry_after: Duration::from_millis(500),
-            retention: Some(Duration::from_secs(30 * 86_400)),
-            sweep_every: Duration::from_secs(60),
-            sweep_at_most: 1_000,
+            retention: Some(DAY * 30),
+            sweep_every: MINUTE,
+            max_sweep: 1_000,
         }
     }
 }
 
-/// The log of the program.
+/// The program's own log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogConfig {
-    /// From which level on.
+    /// The least severe level that is logged.
     pub level: LogLevel,
-    /// In which form.
+    /// The format of its lines.
     pub format: LogFormat,
 }
 
-/// From which level on to log.
+/// Severity of log messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names explain themselves")]
 pub enum LogLevel {
     Error,
     Warn,
@@ -109,48 +104,38 @@ pub enum LogLevel {
     Trace,
 }
 
-/// The form of the log.
+/// Format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Lines for people.
     #[default]
     Text,
-    /// One JSON object a line, for programs.
+    /// One JSON object per line.
     Json,
 }
 
-const DAY: Duration = Duration::from_secs(86_400);
-
-pub(super) fn database(place: &Place<'_>, problems: &mut Problems) -> Option<DatabaseSettings> {
-    let fields = Fields::of(place, DATABASE, problems)?;
-    let url = fields.required("url", "url: \"sqlite:tollgate.db\"", problems, url);
-    let poll = duration(Duration::from_millis(10)..=Duration::from_secs(60));
-    let poll = fields.optional("poll", problems, poll);
-    let scope = match fields.has("scope") {
-        true => fields.optional("scope", problems, name),
-        false => Name::new(DEFAULT_SCOPE).ok(),
-    };
-    let cache = fields.optional("cache", problems, text(4_096, "the path of a file"));
+pub(super) fn database(fields: &Fields<'_>) -> Option<DatabaseSettings> {
+    let url = fields.required("url", "url: \"sqlite:tollgate.db\"", url);
+    let poll = fields.read("poll", duration(Duration::from_millis(10)..=MINUTE));
+    let mut scope = Name::new(DEFAULT_SCOPE).ok();
+    fields.set("scope", &mut scope, |input| Some(name(input)));
     Some(DatabaseSettings {
+        cache: fields.read("cache", file("the path of a file")),
         url: url?,
         watch: WatchConfig { poll },
         scope: scope?,
-        cache: cache.map(PathBuf::from),
     })
 }
 
-fn url(place: &Place<'_>, problems: &mut Problems) -> Option<Url> {
-    let scalar = place.scalar("an address such as sqlite:tollgate.db", problems)?;
-    let url = Url::new(Secret::configured(
-        scalar.text.clone(),
-        !scalar.is_from_environment(),
-    ));
+fn url(input: &Input<'_>) -> Option<Url> {
+    let scalar = input.scalar("an address such as sqlite:tollgate.db")?;
+    let url = Url::new(Secret::configured(scalar));
     let rest = url.expose().split_once(':').map_or("", |(_, rest)| rest);
-    let is_there = match url.scheme() {
-        // What is only in memory is lost.
+    let is_database = match url.scheme() {
         "sqlite" => {
             let file = rest.strip_prefix("//").unwrap_or(rest);
             let file = file.split('?').next().unwrap_or_default();
+            // What is only in memory would be lost.
             !file.is_empty() && !file.contains(":memory:") && !rest.contains("mode=memory")
         }
         "postgres" | "postgresql" => {
@@ -158,66 +143,44 @@ fn url(place: &Place<'_>, problems: &mut Problems) -> Option<Url> {
         }
         _ => false,
     };
-    if is_there && !Encryption::of_url(url.expose()).has_known_mode() {
-        place
-            .error(problems, "there is no such sslmode")
+    if !is_database || scalar.text.contains(char::is_control) {
+        input.error("this is not the address of a database").help(
+            "sqlite:FILE for one machine, or postgres://user:password@host/database for several",
+        );
+        return None;
+    }
+    if !Encryption::of_url(url.expose()).has_known_mode() {
+        input
+            .error("there is no such sslmode")
             .help(format!("use {}", listed(&SSL_MODES, "or")));
         return None;
     }
-    if is_there && !scalar.text.contains(char::is_control) {
-        return Some(url);
-    }
-    place
-        .error(problems, "this is not the address of a database")
-        .help("sqlite:FILE for one machine, or postgres://user:password@host/database for several");
-    None
+    Some(url)
 }
 
-/// What was said of the audit trail.
-#[derive(Debug)]
-pub(super) struct AuditDraft {
-    pub(super) spot: Spot,
-    pub(super) enabled: bool,
-    pub(super) config: AuditConfig,
+/// Whether there is to be an audit trail, and how.
+pub(super) fn audit(fields: &Fields<'_>) -> Option<(bool, AuditConfig)> {
+    let (mut enabled, mut audit) = (true, AuditConfig::default());
+    fields.set("enabled", &mut enabled, boolean);
+    let retention = or_word("forever", None, |input| {
+        duration(HOUR..=DAY * 3_650)(input).map(Some)
+    });
+    fields.set("retention", &mut audit.retention, retention);
+    fields.set("queue", &mut audit.max_backlog, number(100..=10_000_000));
+    Some((enabled, audit))
 }
 
-pub(super) fn audit(place: &Place<'_>, problems: &mut Problems) -> Option<AuditDraft> {
-    let fields = Fields::of(place, AUDIT, problems)?;
-    let default = AuditConfig::default();
-    let queue = fields.optional("queue", problems, number(100..=10_000_000));
-    Some(AuditDraft {
-        spot: place.spot(),
-        enabled: fields.or("enabled", true, problems, truth),
-        config: AuditConfig {
-            retention: fields.or("retention", default.retention, problems, retention),
-            most_backlog: queue
-                .and_then(|n| usize::try_from(n).ok())
-                .unwrap_or(default.most_backlog),
-            ..default
-        },
-    })
-}
-
-fn retention(place: &Place<'_>, problems: &mut Problems) -> Option<Option<Duration>> {
-    if place.peek().is_some_and(|scalar| scalar.text == "forever") {
-        return Some(None);
-    }
-    let range = Duration::from_secs(3_600)..=DAY * 3_650;
-    duration(range)(place, problems).map(Some)
-}
-
-pub(super) fn log(place: &Place<'_>, problems: &mut Problems) -> Option<LogConfig> {
-    let fields = Fields::of(place, LOG, problems)?;
-    let levels = [
+pub(super) fn log(fields: &Fields<'_>) -> Option<LogConfig> {
+    let mut log = LogConfig::default();
+    let words = [
         ("error", LogLevel::Error),
         ("warn", LogLevel::Warn),
         ("info", LogLevel::Info),
         ("debug", LogLevel::Debug),
         ("trace", LogLevel::Trace),
     ];
-    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-    Some(LogConfig {
-        level: fields.or("level", LogLevel::default(), problems, choice(&levels)),
-        format: fields.or("format", LogFormat::default(), problems, choice(&formats)),
-    })
+    fields.set("level", &mut log.level, choice(&words));
+    let words = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+    fields.set("format", &mut log.format, choice(&words));
+    Some(log)
 }

@@ -1,15 +1,16 @@
-//! A configuration in a few lines, for whoever has just checked it.
+//! A configuration in a few lines, as `check-config` prints it.
 
 use std::fmt;
 
 use serde::Serialize;
-
-use super::config::Config;
-use super::storage::RulesFrom;
-use super::store::StoreConfig;
 use tollgate::words::grouped;
 
-/// What a configuration amounts to.
+use super::config::Config;
+use super::draft::listeners;
+use super::storage::RulesFrom;
+use super::store::StoreConfig;
+
+/// The summary of a configuration.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     rules: usize,
@@ -25,13 +26,9 @@ impl Summary {
     /// The summary of a configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
-        let doors = [
-            ("gateway", config.gateway.as_ref().map(|door| door.listen)),
-            ("service", config.service.as_ref().map(|door| door.listen)),
-            ("admin", config.admin.as_ref().map(|door| door.listen)),
-        ];
-        let listens = doors.into_iter();
-        let listens = listens.filter_map(|(name, at)| Some(format!("{name} at {}", at?)));
+        let listeners = listeners(&config.gateway, &config.service, &config.admin);
+        let listens = listeners.into_iter();
+        let listens = listens.map(|(name, address)| format!("{name} at {address}"));
         Self {
             rules: config.policy.rules.rules().count(),
             clients: config.policy.clients.len(),
@@ -53,39 +50,33 @@ impl Summary {
 }
 
 fn counted(count: usize, one: &str) -> String {
-    match count {
-        1 => format!("1 {one}"),
-        _ => format!("{} {one}s", grouped(count as u64)),
-    }
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {one}{plural}", grouped(count as u64))
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.rules_from {
-            "database" => writeln!(
-                f,
-                "  rules:   from the database, {} here",
-                counted(self.costs, "cost")
-            )?,
-            _ => writeln!(
-                f,
-                "  rules:   {}, {}, {}",
-                counted(self.rules, "rule"),
-                counted(self.clients, "client"),
-                counted(self.costs, "cost"),
-            )?,
-        }
-        writeln!(f, "  state:   {}", self.state)?;
+        let costs = counted(self.costs, "cost");
+        let rules = match self.rules_from {
+            "database" => format!("from the database, {costs} here"),
+            _ => {
+                let (rules, clients) =
+                    (counted(self.rules, "rule"), counted(self.clients, "client"));
+                format!("{rules}, {clients}, {costs}")
+            }
+        };
         let listens = match self.listens.is_empty() {
             true => "nowhere".to_owned(),
             false => self.listens.join(", "),
         };
-        writeln!(f, "  listens: {listens}")?;
-        let audit = if self.audit {
-            "kept in the database"
-        } else {
-            "not kept"
+        let audit = match self.audit {
+            true => "kept in the database",
+            false => "not kept",
         };
-        write!(f, "  audit:   {audit}")
+        let state = &self.state;
+        write!(
+            f,
+            "  rules:   {rules}\n  state:   {state}\n  listens: {listens}\n  audit:   {audit}"
+        )
     }
 }

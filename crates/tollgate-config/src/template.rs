@@ -1,24 +1,24 @@
-//! The body of a denial in the operator's own words: text with a few placeholders, read once and written for each denial.
+//! The body of denials as a template: text with a few placeholders, parsed once and filled in for each denial.
 //!
-//! In JSON a placeholder within quotes becomes a part of that text, escaped; one outside of quotes becomes a value: a number, a
-//! text with its quotes, or `null`. So a body that is JSON with one denial is JSON with all.
+//! In JSON, a placeholder within quotes becomes a part of that string, escaped; one outside of quotes becomes a value: a
+//! number, a string with its quotes, or `null`. So a body that is JSON with one denial is JSON with all of them.
 
 use std::fmt::{self, Write as _};
 
 use serde::de::IgnoredAny;
+use serde_json::Value as Json;
 use tollgate::words::nearest;
+use tollgate_http::headers::request_id;
 use tollgate_tower::answer::Denial;
 
-use tollgate_http::headers::request_id;
+/// Maximum size of a template.
+pub(crate) const MAX_BYTES: usize = 16 << 10;
 
-/// The most bytes of a body, before its placeholders are replaced.
-pub(crate) const LONGEST: usize = 16 * 1_024;
+/// Maximum number of placeholders, which bounds the size of a denial.
+const MAX_PLACEHOLDERS: usize = 32;
 
-/// The most placeholders, so that a denial stays short whatever they stand for.
-const MOST_PLACEHOLDERS: usize = 32;
-
-/// What may stand between `{` and `}`.
-pub(crate) const PLACEHOLDERS: &[&str] = &[
+/// The names between `{` and `}`.
+const PLACEHOLDERS: &[&str] = &[
     "status",
     "detail",
     "rule",
@@ -28,7 +28,7 @@ pub(crate) const PLACEHOLDERS: &[&str] = &[
     "request_id",
 ];
 
-/// A body that is right.
+/// A valid template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template {
     pieces: Vec<Piece>,
@@ -45,47 +45,33 @@ enum Piece {
     },
 }
 
-/// What is wrong with a body. Names are of the kind that placeholders have, and short.
+/// Why a template is not valid. Names have the form of placeholders, and are short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateError {
     Empty,
     TooLong,
     TooMany,
-    ControlCharacter {
-        line: usize,
-        column: usize,
-    },
-    Unknown {
-        name: String,
-        line: usize,
-        column: usize,
-    },
-    NotJson {
-        line: usize,
-        column: usize,
-    },
+    ControlCharacter(Position),
+    Unknown(String, Position),
+    NotJson(Position),
 }
 
-/// What a placeholder stands for.
-enum Filled {
-    Number(u64),
-    Text(String),
-    Nothing,
-}
+/// A line and a column, from 1, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position(usize, usize);
 
 impl Template {
-    /// Reads a body; `is_json` says whether it must be JSON.
+    /// Parses a template, which must be JSON if `is_json`.
     pub(crate) fn parse(text: &str, is_json: bool) -> Result<Self, TemplateError> {
         if text.is_empty() {
             return Err(TemplateError::Empty);
         }
-        if text.len() > LONGEST {
+        if text.len() > MAX_BYTES {
             return Err(TemplateError::TooLong);
         }
-        let is_odd = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
-        if let Some(at) = text.find(is_odd) {
-            let (line, column) = position(text, at);
-            return Err(TemplateError::ControlCharacter { line, column });
+        let is_control = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+        if let Some(at) = text.find(is_control) {
+            return Err(TemplateError::ControlCharacter(Position::of(text, at)));
         }
         let template = Self {
             pieces: pieces(text)?,
@@ -93,11 +79,11 @@ impl Template {
         };
         let values = template.pieces.iter();
         let values = values.filter(|piece| matches!(piece, Piece::Value { .. }));
-        if values.count() > MOST_PLACEHOLDERS {
+        if values.count() > MAX_PLACEHOLDERS {
             return Err(TemplateError::TooMany);
         }
         if is_json {
-            template.must_be_json()?;
+            template.check_json()?;
         }
         Ok(template)
     }
@@ -107,49 +93,48 @@ impl Template {
         self.filled(|name| value_of(name, denial))
     }
 
-    fn filled(&self, value: impl Fn(&'static str) -> Filled) -> String {
+    fn filled(&self, value: impl Fn(&'static str) -> Json) -> String {
         let mut body = String::with_capacity(256);
         for piece in &self.pieces {
-            match piece {
-                Piece::Text(text) => body.push_str(text),
-                Piece::Value { name, is_quoted } => {
-                    let as_value = self.is_json && !is_quoted;
-                    match value(name) {
-                        // To write to text cannot fail.
-                        Filled::Number(number) => drop(write!(body, "{number}")),
-                        Filled::Text(text) if as_value => drop(write!(body, "{}", json(&text))),
-                        Filled::Text(text) if self.is_json => {
-                            let quoted = json(&text);
-                            let inner = quoted.strip_prefix('"').and_then(|q| q.strip_suffix('"'));
-                            body.push_str(inner.unwrap_or_default());
-                        }
-                        Filled::Text(text) => body.push_str(&text),
-                        Filled::Nothing if as_value => body.push_str("null"),
-                        Filled::Nothing => {}
-                    }
+            let (name, is_quoted) = match piece {
+                Piece::Value { name, is_quoted } => (name, is_quoted),
+                Piece::Text(text) => {
+                    body.push_str(text);
+                    continue;
                 }
+            };
+            match value(name) {
+                Json::Null if *is_quoted || !self.is_json => {}
+                Json::String(text) if !self.is_json => body.push_str(&text),
+                text @ Json::String(_) if *is_quoted => {
+                    let quoted = text.to_string();
+                    let inner = quoted.strip_prefix('"').and_then(|q| q.strip_suffix('"'));
+                    body.push_str(inner.unwrap_or_default());
+                }
+                // Writing to a string cannot fail.
+                value => drop(write!(body, "{value}")),
             }
         }
         body
     }
 
-    /// With all values and with none.
-    fn must_be_json(&self) -> Result<(), TemplateError> {
+    /// Checks that it is JSON with all values, and with none.
+    fn check_json(&self) -> Result<(), TemplateError> {
         let all = |name| match name {
-            "detail" | "rule" | "request_id" => Filled::Text("a".to_owned()),
-            _ => Filled::Number(1),
+            "detail" | "rule" | "request_id" => Json::from("a"),
+            _ => Json::from(1),
         };
-        for body in [self.filled(all), self.filled(|_| Filled::Nothing)] {
+        for body in [self.filled(all), self.filled(|_| Json::Null)] {
             if let Err(error) = serde_json::from_str::<IgnoredAny>(&body) {
-                let (line, column) = (error.line(), error.column());
-                return Err(TemplateError::NotJson { line, column });
+                let position = Position(error.line(), error.column());
+                return Err(TemplateError::NotJson(position));
             }
         }
         Ok(())
     }
 }
 
-/// `{name}`, with small letters and underscores between, is a placeholder; all other braces are text, as JSON and CSS have many.
+/// `{name}`, with lower-case letters and underscores, is a placeholder. All other braces are text; JSON and CSS have many.
 fn pieces(text: &str) -> Result<Vec<Piece>, TemplateError> {
     let (mut pieces, mut quotes) = (Vec::new(), Quotes::default());
     let (mut from, mut at) = (0, 0);
@@ -158,31 +143,29 @@ fn pieces(text: &str) -> Result<Vec<Piece>, TemplateError> {
         quotes.pass(text.get(at..open).unwrap_or_default());
         at = open + 1;
         let rest = text.get(at..).unwrap_or_default();
-        let Some(said) = rest.split_once('}').map(|(said, _)| said) else {
+        let Some((inside, _)) = rest.split_once('}') else {
             break;
         };
-        if said.is_empty() || !said.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
+        if inside.is_empty() || !inside.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
             continue;
         }
-        let known = PLACEHOLDERS.iter().find(|name| **name == said);
-        let Some(name) = known else {
-            let (line, column) = position(text, open);
-            let name = said.chars().take(40).collect();
-            return Err(TemplateError::Unknown { name, line, column });
+        let Some(name) = PLACEHOLDERS.iter().find(|name| **name == inside) else {
+            let name = inside.chars().take(40).collect();
+            return Err(TemplateError::Unknown(name, Position::of(text, open)));
         };
         pieces.push(Piece::Text(text.get(from..open).unwrap_or_default().into()));
         pieces.push(Piece::Value {
             name,
             is_quoted: quotes.is_within,
         });
-        at += said.len() + 1;
+        at += inside.len() + 1;
         from = at;
     }
     pieces.push(Piece::Text(text.get(from..).unwrap_or_default().into()));
     Ok(pieces)
 }
 
-/// Whether a place is within the quotes of JSON.
+/// Whether the end of a text is within quotes of JSON.
 #[derive(Default)]
 struct Quotes {
     is_within: bool,
@@ -202,47 +185,49 @@ impl Quotes {
     }
 }
 
-fn value_of(name: &str, denial: &Denial<'_>) -> Filled {
-    let number = |number: Option<u64>| number.map_or(Filled::Nothing, Filled::Number);
-    let text = |text: Option<&str>| text.map_or(Filled::Nothing, |text| Filled::Text(text.into()));
-    let decision = denial.decision();
+fn value_of(name: &str, denial: &Denial<'_>) -> Json {
     match name {
-        "status" => Filled::Number(denial.status().as_u16().into()),
-        "detail" => Filled::Text(denial.detail()),
-        "rule" => text(denial.violated().next()),
-        "limit" => number(decision.limit()),
-        "retry_after" => number(denial.retry_after_seconds()),
-        "retry_after_ms" => number(denial.retry_after_ms()),
-        _ => text((denial.request_headers().and_then(request_id)).and_then(|id| id.to_str().ok())),
+        "status" => denial.status().as_u16().into(),
+        "detail" => denial.detail().into(),
+        "rule" => denial.violated().next().into(),
+        "limit" => denial.decision().limit().into(),
+        "retry_after" => denial.retry_after_seconds().into(),
+        "retry_after_ms" => denial.retry_after_ms().into(),
+        _ => {
+            let id = denial.request_headers().and_then(request_id);
+            id.and_then(|id| id.to_str().ok()).into()
+        }
     }
 }
 
-fn json(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+impl Position {
+    /// The position of a byte.
+    fn of(text: &str, byte: usize) -> Self {
+        let before = text.get(..byte).unwrap_or_default();
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        Self(before.matches('\n').count() + 1, line.chars().count() + 1)
+    }
 }
 
-/// Line and column of a byte, from 1, in characters.
-fn position(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or_default();
-    let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-    let column = before.get(line_start..).unwrap_or_default();
-    (before.matches('\n').count() + 1, column.chars().count() + 1)
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.0, self.1)
+    }
 }
 
 impl TemplateError {
     /// What to do about it.
     pub(crate) fn help(&self) -> String {
-        let all = || format!("known are {{{}}}", PLACEHOLDERS.join("}, {"));
         match self {
-            Self::Unknown { name, .. } => match nearest(name, PLACEHOLDERS) {
-                Some(meant) => format!("did you mean {{{meant}}}?"),
-                None => all(),
+            Self::Unknown(name, _) => match nearest(name, PLACEHOLDERS) {
+                Some(similar) => format!("did you mean {{{similar}}}?"),
+                None => format!("the placeholders are {{{}}}", PLACEHOLDERS.join("}, {")),
             },
-            Self::NotJson { .. } => {
+            Self::NotJson(_) => {
                 "outside of quotes a placeholder is a whole value: {\"rule\": {rule}}".to_owned()
             }
-            Self::Empty => "write a text, or leave `denied` out for problem details".to_owned(),
-            Self::TooLong | Self::TooMany | Self::ControlCharacter { .. } => {
+            Self::Empty => "write a text, or remove `denied` for problem details".to_owned(),
+            Self::TooLong | Self::TooMany | Self::ControlCharacter(_) => {
                 "a denial should cost little: keep it short and plain".to_owned()
             }
         }
@@ -253,20 +238,15 @@ impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => write!(f, "the body is empty"),
-            Self::TooLong => write!(f, "the body is longer than {} KiB", LONGEST / 1_024),
-            Self::TooMany => write!(f, "the body has more than {MOST_PLACEHOLDERS} placeholders"),
-            Self::ControlCharacter { line, column } => write!(
-                f,
-                "the body has a control character, in its line {line} at column {column}"
-            ),
-            Self::Unknown { name, line, column } => write!(
-                f,
-                "there is no placeholder {{{name}}}, in line {line} of the body at column {column}"
-            ),
-            Self::NotJson { line, column } => write!(
-                f,
-                "content_type says JSON, and the body is none: see its line {line}, about column {column}"
-            ),
+            Self::TooLong => write!(f, "the body is longer than {} KiB", MAX_BYTES >> 10),
+            Self::TooMany => write!(f, "the body has more than {MAX_PLACEHOLDERS} placeholders"),
+            Self::ControlCharacter(at) => write!(f, "the body has a control character at {at}"),
+            Self::Unknown(name, at) => {
+                write!(f, "there is no placeholder {{{name}}}, at {at} of the body")
+            }
+            Self::NotJson(at) => {
+                write!(f, "content_type is JSON, but the body is not: see its {at}")
+            }
         }
     }
 }

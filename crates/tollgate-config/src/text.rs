@@ -1,32 +1,31 @@
-//! Makes text that somebody else chose safe to store and to show: no control characters, nothing that turns the
-//! direction of what follows, and a bounded length.
+//! Escapes text from clients so that it is safe to store and show: no control characters, no change of direction, and a
+//! bounded length.
 
-/// `text` with everything escaped that does not show as itself, at most `most` characters of it; `…` says that there was
-/// more.
+/// `text` with all characters escaped that do not show as themselves, cut to `max` characters; a cut ends in `…`.
 ///
-/// A backslash is doubled, so that what is escaped cannot be mistaken for what was sent.
+/// A backslash is doubled, so that an escape cannot be mistaken for text that was sent.
 ///
 /// ```
 /// assert_eq!(tollgate_config::text::escaped("a\nb\u{202e}\\", 80), r"a\nb\u{202e}\\");
 /// assert_eq!(tollgate_config::text::escaped("abcdef", 4), "abc…");
 /// ```
 #[must_use]
-pub fn escaped(text: &str, most: usize) -> String {
-    let mut out = String::with_capacity(text.len().min(most));
-    push_escaped(&mut out, text, most, false);
+pub fn escaped(text: &str, max: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(max));
+    push_escaped(&mut out, text, max, false);
     out
 }
 
-/// Appends at most `most` characters. In a part of a name, blanks and equal signs are escaped as well.
-pub fn push_escaped(out: &mut String, text: &str, most: usize, in_name: bool) {
-    let mut room = most;
-    // Where to cut if more comes than fits, so that the mark has room.
+/// Appends escaped text, at most `max` characters. In a part of a name, spaces and equal signs are escaped as well.
+pub fn push_escaped(out: &mut String, text: &str, max: usize, in_name: bool) {
+    let mut room = max;
+    // Where to cut if the rest does not fit, so that `…` does.
     let mut cut = out.len();
     for c in text.chars() {
         let used = push_char(out, c, in_name);
         if used > room {
             out.truncate(cut);
-            if most > 0 {
+            if max > 0 {
                 out.push('…');
             }
             return;
@@ -38,7 +37,7 @@ pub fn push_escaped(out: &mut String, text: &str, most: usize, in_name: bool) {
     }
 }
 
-/// How many characters were appended.
+/// Appends a character, and returns how many were appended for it.
 fn push_char(out: &mut String, c: char, in_name: bool) -> usize {
     let hidden = c.is_control() || is_invisible(c) || in_name && matches!(c, ' ' | '=');
     if !hidden && c != '\\' {
@@ -53,11 +52,11 @@ fn push_char(out: &mut String, c: char, in_name: bool) -> usize {
         '\t' => out.push_str("\\t"),
         c => out.extend(c.escape_unicode()),
     }
-    // All of them ASCII.
+    // Escapes are ASCII.
     out.len() - before
 }
 
-/// Marks of direction, joiners and blanks of no width: text with them does not read as it is.
+/// Whether a character changes direction, joins others or has no width, so that the text does not read as it is.
 fn is_invisible(c: char) -> bool {
     matches!(
         c,
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_hidden_is_left() {
+    fn hidden_characters_are_escaped() {
         for (text, expected) in [
             ("merchant_123", "merchant_123"),
             ("crème 🦀", "crème 🦀"),
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_cut_between_characters_and_marked() {
+    fn long_text_is_cut_between_characters_and_marked() {
         assert_eq!(escaped("abcd", 4), "abcd");
         assert_eq!(escaped("abcde", 4), "abc…");
         assert_eq!(escaped("ab\n\n", 5), "ab\\n…");
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_cannot_pose_as_another_part_of_a_name() {
+    fn a_value_cannot_imitate_another_part_of_a_name() {
         let mut name = String::new();
         push_escaped(&mut name, "a route=/admin", 100, true);
         assert_eq!(name, "a\\u{20}route\\u{3d}/admin");

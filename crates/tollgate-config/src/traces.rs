@@ -1,29 +1,26 @@
-//! Where traces go, and how many.
+//! The export of traces.
 
 use http::Uri;
 
-use crate::document::Problems;
-use crate::document::reading::{Fields, Place, choice, shown, text};
+use crate::document::reading::{Fields, Input, choice, text};
 
-pub(super) const TRACES: &[&str] = &["endpoint", "protocol", "sample", "service_name"];
-
-/// The port that collectors listen on for OTLP over HTTP.
+/// The default port of collectors for OTLP over HTTP.
 const HTTP_PORT: u16 = 4318;
 
-/// Traces for a collector of OpenTelemetry.
+/// Traces for an OpenTelemetry collector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TracesConfig {
     /// The collector: `http://host:port`.
     pub endpoint: Uri,
-    /// How it is spoken to.
+    /// The protocol that it speaks.
     pub protocol: TracesProtocol,
     /// The share of requests that are traced, from 0 to 1.
     pub sample: f64,
-    /// What this program is called there.
+    /// The name of this program in traces.
     pub service_name: String,
 }
 
-/// How a collector is spoken to.
+/// The protocol of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TracesProtocol {
     /// OTLP over gRPC.
@@ -32,18 +29,16 @@ pub enum TracesProtocol {
     Http,
 }
 
-pub(super) fn traces(place: &Place<'_>, problems: &mut Problems) -> Option<TracesConfig> {
-    let fields = Fields::of(place, TRACES, problems)?;
-    let example = "endpoint: \"http://127.0.0.1:4317\"";
-    let endpoint = fields.required("endpoint", example, problems, endpoint);
+pub(super) fn traces(fields: &Fields<'_>) -> Option<TracesConfig> {
+    let endpoint = fields.required("endpoint", "endpoint: \"http://127.0.0.1:4317\"", endpoint);
     let words = [
         ("grpc", TracesProtocol::Grpc),
         ("http", TracesProtocol::Http),
     ];
-    let protocol = fields.optional("protocol", problems, choice(&words));
-    let sample = fields.or("sample", 0.01, problems, share);
-    let name = "tollgate".to_owned();
-    let service_name = fields.or("service_name", name, problems, text(100, "a name"));
+    let protocol = fields.read("protocol", choice(&words));
+    let (mut sample, mut service_name) = (0.01, "tollgate".to_owned());
+    fields.set("sample", &mut sample, share);
+    fields.set("service_name", &mut service_name, text(100, "a name"));
     let endpoint = endpoint?;
     let usual = match endpoint.port_u16() {
         Some(HTTP_PORT) => TracesProtocol::Http,
@@ -57,11 +52,10 @@ pub(super) fn traces(place: &Place<'_>, problems: &mut Problems) -> Option<Trace
     })
 }
 
-fn endpoint(place: &Place<'_>, problems: &mut Problems) -> Option<Uri> {
+fn endpoint(input: &Input<'_>) -> Option<Uri> {
     let expected = "the address of a collector such as http://127.0.0.1:4317";
-    let scalar = place.scalar(expected, problems)?;
-    let uri = scalar.text.parse::<Uri>().ok();
-    let is_right = |uri: &Uri| {
+    let uri = input.scalar(expected)?.text.parse::<Uri>().ok();
+    let is_collector = |uri: &Uri| {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         uri.scheme_str() == Some("http")
             && uri.port_u16().is_some()
@@ -69,30 +63,21 @@ fn endpoint(place: &Place<'_>, problems: &mut Problems) -> Option<Uri> {
             && matches!(uri.path(), "" | "/")
             && uri.query().is_none()
     };
-    let right = uri.filter(is_right);
-    if right.is_none() {
-        let got = shown(scalar);
-        place
-            .error(problems, format!("{got} is not {expected}"))
-            .help(
-                "http://, a host and a port; TLS is not spoken with collectors, so have one beside",
-            );
+    let uri = uri.filter(is_collector);
+    if uri.is_none() {
+        input.unexpected(expected).help(
+            "http://, a host and a port; TLS is not supported, so run a collector on this machine",
+        );
     }
-    right
+    uri
 }
 
 /// A number from 0 to 1.
-fn share(place: &Place<'_>, problems: &mut Problems) -> Option<f64> {
+fn share(input: &Input<'_>) -> Option<f64> {
     let expected = "a share from 0 to 1, such as 0.01 for one request in a hundred";
-    let scalar = place.scalar(expected, problems)?;
-    let is_plain = scalar.text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    let share = scalar.text.parse::<f64>().ok().filter(|_| is_plain);
-    let right = share.filter(|share| (0.0..=1.0).contains(share));
-    if right.is_none() {
-        place.error(
-            problems,
-            format!("expected {expected}, got {}", shown(scalar)),
-        );
-    }
-    right
+    input.parse(expected, |text| {
+        let is_plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        let share = text.parse().ok().filter(|_| is_plain)?;
+        (0.0..=1.0).contains(&share).then_some(share)
+    })
 }

@@ -1,65 +1,49 @@
 //! Readers of values that several sections have in common.
 
-use std::fmt::Display;
-use std::str::FromStr;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use tollgate::Name;
 
-use crate::document::Problems;
-use crate::document::reading::{Place, shown, text};
+use crate::document::reading::{Input, text};
 
-/// A value that says itself what is wrong with its text. The text must not be shown if it came from the environment.
-pub(super) fn parsed<T: FromStr<Err: Display>>(
-    expected: &'static str,
-) -> impl Fn(&Place<'_>, &mut Problems) -> Option<T> {
-    move |place, problems| {
-        let scalar = place.scalar(expected, problems)?;
-        match scalar.text.parse() {
-            Ok(value) => return Some(value),
-            Err(_) if scalar.is_from_environment() => {
-                place.error(problems, format!("{} is not {expected}", shown(scalar)));
-            }
-            Err(error) => {
-                place.error(problems, error.to_string());
-            }
-        }
-        None
-    }
-}
+pub(super) const MILLISECOND: Duration = Duration::from_millis(1);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const HOUR: Duration = Duration::from_secs(3_600);
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
-/// A name of ours: of a rule, a scope, an attribute.
-pub(super) fn name(place: &Place<'_>, problems: &mut Problems) -> Option<Name> {
-    let expected = "a name of 1 to 64 of A-Z a-z 0-9 _ - . :";
-    let scalar = place.scalar(expected, problems)?;
-    let name = Name::new(&scalar.text).ok();
-    if name.is_none() {
-        place.error(problems, format!("{} is not {expected}", shown(scalar)));
-    }
-    name
+/// The name of a rule, a scope or an attribute.
+pub(super) fn name(input: &Input<'_>) -> Option<Name> {
+    let expected = "a name (1 to 64 of A-Z a-z 0-9 _ - . :)";
+    input.parse(expected, |text| Name::new(text).ok())
 }
 
 /// The name of a plan.
-pub(super) fn plan(place: &Place<'_>, problems: &mut Problems) -> Option<String> {
-    text(64, "the name of a plan")(place, problems)
+pub(super) fn plan(input: &Input<'_>) -> Option<String> {
+    text(64, "the name of a plan")(input)
 }
 
-/// A list of values, in which an empty one would mean nothing.
-pub(super) fn list<T>(
+/// The path of a file, which need not exist.
+pub(super) fn file(expected: &'static str) -> impl Fn(&Input<'_>) -> Option<PathBuf> {
+    move |input| text(4_096, expected)(input).map(PathBuf::from)
+}
+
+/// A list of alternatives, one of which a request must match. It is not empty, because no request would match that.
+pub(super) fn any_of<'a, T>(
     expected: &'static str,
-    read: impl Fn(&Place<'_>, &mut Problems) -> Option<T>,
-) -> impl Fn(&Place<'_>, &mut Problems) -> Option<Vec<T>> {
-    move |place, problems| {
-        let items = place.items(expected, problems)?;
+    read: impl Fn(&Input<'a>) -> Option<T>,
+) -> impl Fn(&Input<'a>) -> Option<Vec<T>> {
+    move |input| {
+        let items = input.items(expected)?;
         if items.is_empty() {
-            place
-                .error(problems, "an empty list meets no request")
-                .help(format!(
-                    "name {expected}, or leave the field out to mean all"
-                ));
+            input
+                .error("an empty list matches no request")
+                .help(format!("name {expected}, or remove the field to match all"));
             return None;
         }
-        // All of them are looked at, and one that is wrong makes the list wrong.
-        let read: Vec<Option<T>> = items.iter().map(|item| read(item, problems)).collect();
+        // All of them are read, so that every problem is reported.
+        let read: Vec<Option<T>> = items.iter().map(&read).collect();
         read.into_iter().collect()
     }
 }

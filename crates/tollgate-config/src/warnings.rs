@@ -1,6 +1,6 @@
-//! What is legal and surely not meant. Each warning is one function, and says why it matters and what to do.
+//! Warnings: what is valid, but probably a mistake. Each is one function, and says why it matters and what to do.
 //!
-//! They look at a draft in which nothing is wrong any more.
+//! They look at a draft without errors.
 
 mod callers;
 mod requests;
@@ -9,88 +9,87 @@ mod secrets;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
+
 use super::draft::Draft;
-use super::policy::named;
-use super::rules::{self, RuleEntry};
+use super::policy::read_rules;
+use super::rules::RuleEntry;
 use super::storage::RulesFrom;
 use super::store::StoreConfig;
-use crate::document::{Node, Problems};
-use callers::buckets_of_all_without_a_header;
+use crate::document::{Location, Node, Problems};
 
-/// Adds all warnings.
-pub(super) fn all(draft: &Draft, problems: &mut Problems) {
-    let each: [fn(&Draft, &mut Problems); 23] = [
+/// All warnings of a configuration.
+pub(super) fn all(draft: &Draft<'_>) -> Problems {
+    let each: [fn(&Draft<'_>, &mut Problems); 21] = [
         nothing_listens,
         nothing_is_limited,
-        idle_store_fields,
-        requests::plan_that_nobody_has,
-        requests::plan_that_its_match_excludes,
+        unused_store_fields,
+        requests::plan_without_clients,
+        requests::plan_excluded_by_match,
         requests::path_without_upstream,
         requests::path_in_another_notation,
         requests::limit_below_a_cost,
-        requests::cost_that_no_rule_counts,
+        requests::cost_without_rule,
         requests::large_sliding_log,
-        callers::everybody_behind_one_proxy,
-        callers::names_that_anybody_can_invent,
-        callers::plans_that_nobody_vouches_for,
+        callers::untrusted_proxy_in_front,
+        callers::client_names_without_proof,
+        callers::plans_without_trusted_proxy,
         callers::everybody_is_trusted,
-        callers::key_source_without_keys,
-        callers::keys_without_a_source,
+        callers::keys_and_their_source,
         callers::bucket_of_all_without_a_header,
         callers::headers_that_are_dropped,
         secrets::redis_password_without_tls,
         secrets::database_without_verified_tls,
-        secrets::token_in_clear,
-        secrets::redis_password_in_clear,
-        secrets::database_password_in_clear,
+        secrets::token_in_file,
+        secrets::password_in_file,
     ];
+    let mut problems = Problems::default();
     for warn in each {
-        warn(draft, problems);
+        warn(draft, &mut problems);
     }
+    problems
 }
 
-/// What is legal in rule documents and surely not meant. Those that are wrong are left out.
+/// The warnings of rule documents. Those with an error are left out.
+#[must_use]
 pub fn rule_warnings(rules: &[Node]) -> Problems {
-    let mut wrong = Problems::default();
-    let rules: Vec<RuleEntry> = (rules.iter().enumerate())
-        .filter_map(|(nth, node)| rules::rule(&named("rule", nth, node), &mut wrong))
-        .collect();
+    let errors = RefCell::default();
     let mut warnings = Problems::default();
-    buckets_of_all_without_a_header(&rules, &mut warnings);
+    callers::buckets_of_all_without_a_header(&read_rules(rules, &errors), &mut warnings);
     warnings
 }
 
-fn nothing_listens(draft: &Draft, problems: &mut Problems) {
+/// The rules that are not off.
+fn rules_in_force<'d, 'a>(draft: &'d Draft<'a>) -> impl Iterator<Item = &'d RuleEntry<'a>> + Clone {
+    draft.rules.iter().filter(|rule| rule.is_on)
+}
+
+fn nothing_listens(draft: &Draft<'_>, problems: &mut Problems) {
     if draft.gateway.is_none() && draft.service.is_none() {
+        let message = "neither gateway nor service is configured, so no request arrives";
         problems
-            .warning(
-                Default::default(),
-                "neither gateway nor service is configured: nobody can ask anything",
-            )
+            .warning(Location::default(), message)
             .help("add gateway: { upstreams: [...] } or service: {}");
     }
 }
 
-fn nothing_is_limited(draft: &Draft, problems: &mut Problems) {
-    let any = draft.rules.iter().any(RuleEntry::is_on);
-    if draft.rules_from == RulesFrom::File && !any {
+fn nothing_is_limited(draft: &Draft<'_>, problems: &mut Problems) {
+    if draft.rules_from == RulesFrom::File && rules_in_force(draft).next().is_none() {
+        let message = "no rule is on, so nothing is limited";
         problems
-            .warning(
-                draft.spots.rules.clone(),
-                "there is no rule that is on: nothing is limited",
-            )
+            .warning(draft.root.location_of("rules"), message)
             .help("begin with: - { id: client, per: [client], limit: \"10/s burst 50\" }");
     }
 }
 
-fn idle_store_fields(draft: &Draft, problems: &mut Problems) {
+fn unused_store_fields(draft: &Draft<'_>, problems: &mut Problems) {
     let why = match draft.store.store {
-        StoreConfig::Memory(_) => "it is about Redis, and usage is kept in memory",
-        StoreConfig::Redis(_) => "it is about memory, and usage is kept in Redis",
+        StoreConfig::Memory(_) => "it is for Redis, and usage is stored in memory",
+        StoreConfig::Redis(_) => "it is for memory, and usage is stored in Redis",
     };
-    for spot in &draft.store.idle {
+    for location in &draft.store.unused {
         problems
-            .warning(spot.clone(), format!("this changes nothing: {why}"))
-            .help("leave it out, or say where usage is kept with `redis`");
+            .warning(location.clone(), format!("this has no effect: {why}"))
+            .help("remove it, or set the address of Redis in `redis`");
     }
 }

@@ -1,117 +1,57 @@
-//! `${NAME}` and `${NAME:-default}` in values, replaced after parsing: what a variable holds is never structure.
+//! `${NAME}` and `${NAME:-default}` in values, replaced after parsing: the value of a variable is never structure.
 
-use super::position::Span;
-use super::problem::{Problems, Spot};
-use super::{Node, Value};
-
-/// Says what a variable holds.
+/// Looks up the value of a variable.
 pub(crate) type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// Replaces the variables of all values in the tree; keys stay as they are.
-pub(super) fn replace(node: &mut Node, path: &str, env: &Environment<'_>, problems: &mut Problems) {
-    match &mut node.value {
-        Value::Scalar(scalar) => match replaced(&scalar.text, env) {
-            Ok(None) => {}
-            Ok(Some(text)) => {
-                let written = std::mem::replace(&mut scalar.text, text.text);
-                if text.has_variables {
-                    scalar.written = Some(written.into());
-                }
-            }
-            Err(wrong) => {
-                complain(&wrong, node.at, path, problems);
-                node.value = Value::Unknown;
-            }
-        },
-        Value::List(items) => {
-            for (nth, item) in items.iter_mut().enumerate() {
-                replace(item, &format!("{path}[{nth}]"), env, problems);
-            }
-        }
-        Value::Map(entries) => {
-            for entry in entries {
-                let path = match path {
-                    "" => entry.key.clone(),
-                    _ => format!("{path}.{}", entry.key),
-                };
-                replace(&mut entry.value, &path, env, problems);
-            }
-        }
-        Value::Unknown => {}
-    }
-}
-
-fn complain(wrong: &Wrong, at: Option<Span>, path: &str, problems: &mut Problems) {
-    let spot = Spot {
-        at,
-        path: path.to_owned(),
-    };
-    match wrong {
-        Wrong::Unset(name) => problems
-            .error(spot, format!("the environment variable {name} is not set"))
-            .help(format!(
-                "set {name}, or give a default: ${{{name}:-default}}"
-            )),
-        Wrong::Syntax => problems
-            .error(
-                spot,
-                "\"${\" begins a variable, and no name and \"}\" follow",
-            )
-            .help("write ${NAME} or ${NAME:-default}, or $${ for the characters \"${\""),
-    };
-}
-
-enum Wrong {
+/// Why a variable could not be replaced.
+pub(super) enum VariableError {
     Unset(String),
     Syntax,
 }
 
-struct Replaced {
-    text: String,
-    has_variables: bool,
+/// A value with its variables replaced.
+#[derive(Default)]
+pub(super) struct Replaced {
+    pub(super) text: String,
+    pub(super) has_variables: bool,
 }
 
-/// `None` if there is nothing to replace.
-fn replaced(written: &str, env: &Environment<'_>) -> Result<Option<Replaced>, Wrong> {
-    if !written.contains('$') {
-        return Ok(None);
-    }
-    let (mut text, mut has_variables) = (String::with_capacity(written.len()), false);
+/// Replaces the variables of a value, and `$$` by a dollar.
+pub(super) fn replace(written: &str, env: &Environment<'_>) -> Result<Replaced, VariableError> {
+    let mut replaced = Replaced::default();
     let mut rest = written;
-    while let Some(dollar) = rest.find('$') {
-        text.push_str(&rest[..dollar]);
-        rest = &rest[dollar + 1..];
-        if let Some(after) = rest.strip_prefix('$') {
-            text.push('$');
-            rest = after;
-        } else if let Some(after) = rest.strip_prefix('{') {
-            let (inside, after) = after.split_once('}').ok_or(Wrong::Syntax)?;
-            let (name, default) = match inside.split_once(":-") {
-                Some((name, default)) => (name, Some(default)),
-                None => (inside, None),
-            };
-            if !is_name(name) {
-                return Err(Wrong::Syntax);
-            }
-            // As in a shell: a default also stands for a variable that is set and empty.
-            let value = match (env(name), default) {
-                (Some(value), None) => value,
-                (Some(value), Some(_)) if !value.is_empty() => value,
-                (_, Some(default)) => default.to_owned(),
-                (None, None) => return Err(Wrong::Unset(name.to_owned())),
-            };
-            text.push_str(&value);
-            has_variables = true;
+    while let Some((before, after)) = rest.split_once('$') {
+        replaced.text.push_str(before);
+        if let Some(after) = after.strip_prefix('{') {
+            let (inside, after) = after.split_once('}').ok_or(VariableError::Syntax)?;
+            replaced.text.push_str(&value_of(inside, env)?);
+            replaced.has_variables = true;
             rest = after;
         } else {
-            text.push('$');
+            replaced.text.push('$');
+            rest = after.strip_prefix('$').unwrap_or(after);
         }
     }
-    text.push_str(rest);
-    Ok(Some(Replaced {
-        text,
-        has_variables,
-    }))
+    replaced.text.push_str(rest);
+    Ok(replaced)
+}
+
+/// The value of `NAME` or `NAME:-default`.
+fn value_of(inside: &str, env: &Environment<'_>) -> Result<String, VariableError> {
+    let (name, default) = match inside.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inside, None),
+    };
+    if !is_name(name) {
+        return Err(VariableError::Syntax);
+    }
+    match (env(name), default) {
+        // As in a shell, the default also replaces an empty value.
+        (Some(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),
+        (Some(value), _) => Ok(value),
+        (None, Some(default)) => Ok(default.to_owned()),
+        (None, None) => Err(VariableError::Unset(name.to_owned())),
+    }
 }
 
 fn is_name(name: &str) -> bool {
@@ -132,11 +72,7 @@ mod tests {
             "TRICKY" => Some("a: [b, ${HOST}] $$".to_owned()),
             _ => None,
         };
-        match replaced(written, &env) {
-            Ok(Some(replaced)) => Some(replaced.text),
-            Ok(None) => Some(written.to_owned()),
-            Err(_) => None,
-        }
+        replace(written, &env).ok().map(|replaced| replaced.text)
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Lines of a document with their secrets left out.
+//! Excerpts of a document with their secrets masked.
 //!
-//! By the name of a key and by the form of an address, so that it also works on a text that could not be parsed, and
-//! on a field whose name was mistyped.
+//! A secret is recognised by the name of its key or by the form of an address. So masking also works on a text that
+//! could not be parsed, and on a field whose name was mistyped.
 
 use std::ops::Range;
 
-/// What stands for a secret.
+/// Replaces a secret.
 const MASK: &str = "***";
 
 /// Parts of keys whose values are secrets.
@@ -23,34 +23,51 @@ const SECRET: [&str; 8] = [
 /// Whether the value of this key is a secret.
 pub(super) fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    // A token bucket is none. Where the hash of a key should stand, somebody may have put the key.
+    // A token bucket is none. A hash of a key is one, because somebody may have put the key itself there.
     !key.contains("bucket") && SECRET.iter().any(|part| key.contains(part))
 }
 
-/// A line without its secrets, and where the marked part of it is now. Bytes, within the line.
+/// A line without its secrets, and the new range of the marked part of it. Ranges are bytes within the line.
 pub(super) fn masked(line: &str, marked: Range<usize>) -> (String, Range<usize>) {
     let mut secrets = secret_values(line);
     secrets.extend(passwords(line));
+    hide(line, secrets, marked)
+}
+
+/// A text that may be an address, without its password.
+pub(super) fn without_password(text: &str) -> String {
+    hide(text, passwords(text), 0..0).0
+}
+
+fn hide(
+    line: &str,
+    mut secrets: Vec<Range<usize>>,
+    marked: Range<usize>,
+) -> (String, Range<usize>) {
     secrets.sort_by_key(|range| range.start);
+    secrets.dedup_by(|next, kept| {
+        let overlap = next.start < kept.end;
+        if overlap {
+            kept.end = kept.end.max(next.end);
+        }
+        overlap
+    });
     let mut shown = String::with_capacity(line.len());
     let (mut start, mut end) = (marked.start, marked.end);
     let mut from = 0;
     for secret in secrets {
-        if secret.start < from {
-            continue;
-        }
         shown.push_str(line.get(from..secret.start).unwrap_or_default());
-        let now = shown.len()..shown.len() + MASK.len();
+        let mask_start = shown.len();
         shown.push_str(MASK);
         if marked.start >= secret.end {
-            start = now.end + (marked.start - secret.end);
+            start = shown.len() + (marked.start - secret.end);
         } else if marked.start >= secret.start {
-            start = now.start;
+            start = mask_start;
         }
         if marked.end >= secret.end {
-            end = now.end + (marked.end - secret.end);
+            end = shown.len() + (marked.end - secret.end);
         } else if marked.end > secret.start {
-            end = now.end;
+            end = shown.len();
         }
         from = secret.end;
     }
@@ -58,16 +75,14 @@ pub(super) fn masked(line: &str, marked: Range<usize>) -> (String, Range<usize>)
     (shown, start..end.max(start))
 }
 
-/// The values of keys that name a secret, but not those that name a variable.
+/// The values of keys that name a secret, except variables.
 fn secret_values(line: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (colon, _) in line.match_indices(':') {
         let before = line.get(..colon).unwrap_or_default();
         let before = before.trim_end_matches(['"', '\'', ' ']);
-        let begin = before.rfind(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-')));
-        let key = before
-            .get(begin.map_or(0, |at| at + 1)..)
-            .unwrap_or_default();
+        let in_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let key = before.rsplit(|c| !in_key(c)).next().unwrap_or_default();
         let after = line.get(colon + 1..).unwrap_or_default();
         let value = after.trim_start();
         // "header:X-API-Key" is a value, and "a key: value" needs the space.
@@ -76,9 +91,8 @@ fn secret_values(line: &str) -> Vec<Range<usize>> {
             continue;
         }
         let length = length_of_value(value, before.contains('{'));
-        let said = value.get(..length).unwrap_or_default();
-        let inside = said.trim_matches(['"', '\'']);
-        if said.is_empty() || is_variable(inside) {
+        let inside = value.get(..length).unwrap_or_default();
+        if length == 0 || is_variable(inside.trim_matches(['"', '\''])) {
             continue;
         }
         let start = line.len() - value.len();
@@ -87,7 +101,7 @@ fn secret_values(line: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// `${NAME}` and nothing else; a default may be a secret.
+/// Whether this is `${NAME}` and nothing else; a default may be a secret.
 fn is_variable(value: &str) -> bool {
     let name = value
         .strip_prefix("${")
@@ -95,7 +109,7 @@ fn is_variable(value: &str) -> bool {
     name.is_some_and(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
 }
 
-/// How long the value is that begins here. Rather too long than too short.
+/// Length of the value that begins here. Rather too long than too short.
 fn length_of_value(value: &str, is_in_braces: bool) -> usize {
     let end = match value.chars().next() {
         Some(quote @ ('"' | '\'')) => end_of_quoted(value, quote),
@@ -128,23 +142,18 @@ fn end_of_quoted(value: &str, quote: char) -> Option<usize> {
     None
 }
 
-/// `scheme://user:password@host`: the password.
+/// The passwords of addresses such as `scheme://user:password@host` and `scheme://host?password=…`.
 fn passwords(line: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
-    for (at, name) in line
-        .match_indices("pass=")
-        .chain(line.match_indices("password="))
-    {
-        let start = at + name.len();
-        let rest = line.get(start..).unwrap_or_default();
-        let end = rest
-            .find(['&', ' ', '"', '\'', ',', '}'])
-            .unwrap_or(rest.len());
-        let is_setting = line
-            .get(..at)
-            .is_some_and(|before| before.ends_with(['?', '&']));
-        if is_setting && end > 0 && !rest.starts_with("${") {
-            found.push(start..start + end);
+    for name in ["?pass=", "&pass=", "?password=", "&password="] {
+        for (at, _) in line.match_indices(name) {
+            let start = at + name.len();
+            let rest = line.get(start..).unwrap_or_default();
+            let end = rest.find(['&', ' ', '"', '\'', ',', '}']);
+            let end = end.unwrap_or(rest.len());
+            if end > 0 && !rest.starts_with("${") {
+                found.push(start..start + end);
+            }
         }
     }
     for (scheme, _) in line.match_indices("://") {
@@ -165,23 +174,12 @@ fn passwords(line: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// A text that may be an address, without its password.
-pub(super) fn without_password(text: &str) -> String {
-    let mut shown = text.to_owned();
-    let mut passwords = passwords(text);
-    passwords.sort_by_key(|range| std::cmp::Reverse(range.start));
-    for range in passwords {
-        shown.replace_range(range, MASK);
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_left_out_and_the_rest_stays() {
+    fn secrets_are_masked_and_the_rest_stays() {
         for (line, expected) in [
             ("  token: hunter2 # why", "  token: *** # why"),
             (
@@ -230,7 +228,11 @@ mod tests {
                 "client: [\"api_key:X-API-Key\", ip]",
             ),
             ("api_key: abc", "api_key: ***"),
+            ("{ä,token: abc}", "{ä,token: ***}"),
+            ("ätoken: abc", "ätoken: ***"),
             ("api_key_sha256: 9f86d0", "api_key_sha256: ***"),
+            // Two secrets that overlap.
+            ("{ token: redis://u:pa,ss@h }", "{ token: ***@h }"),
         ] {
             assert_eq!(masked(line, 0..0).0, expected, "{line}");
         }

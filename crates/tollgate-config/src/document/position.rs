@@ -1,78 +1,72 @@
-//! Places in a text: bytes, lines and columns.
+//! Positions in a text: bytes, lines and columns.
 
-/// A piece of a text. Lines and columns count from 1, columns in characters.
+use std::cell::Cell;
+
+/// A part of a text. Lines and columns count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Where it begins, in bytes.
+    /// The first byte.
     pub start: usize,
-    /// Where it ends, in bytes.
+    /// The byte after the last.
     pub end: usize,
-    /// The line it begins in.
+    /// The line of the first byte.
     pub line: usize,
-    /// The column it begins at.
+    /// The column of the first byte.
     pub column: usize,
 }
 
-/// Every so many characters, the byte is written down.
-const STRIDE: usize = 256;
-
-/// Finds places in a text without walking through all of it for each.
+/// Converts character indexes, which the parser counts in, to spans.
 pub(super) struct Positions<'a> {
     text: &'a str,
-    /// The byte of every `STRIDE`th character.
-    strides: Vec<usize>,
-    /// The byte and the character that each line begins with.
+    /// The first byte and character of each line.
     lines: Vec<(usize, usize)>,
-    /// How many characters there are.
-    length: usize,
+    /// The byte and character of the last lookup. The next is usually close, so a lookup need not walk the whole text.
+    last: Cell<(usize, usize)>,
 }
 
 impl<'a> Positions<'a> {
     pub(super) fn of(text: &'a str) -> Self {
-        let (mut strides, mut lines, mut length) = (Vec::new(), vec![(0, 0)], 0);
-        for (nth, (byte, c)) in text.char_indices().enumerate() {
-            if nth.is_multiple_of(STRIDE) {
-                strides.push(byte);
-            }
-            if c == '\n' {
-                lines.push((byte + 1, nth + 1));
-            }
-            length = nth + 1;
-        }
+        let newlines = text.char_indices().enumerate();
+        let newlines = newlines.filter(|(_, (_, c))| *c == '\n');
+        let starts = newlines.map(|(nth, (byte, _))| (byte + 1, nth + 1));
         Self {
             text,
-            strides,
-            lines,
-            length,
+            lines: std::iter::once((0, 0)).chain(starts).collect(),
+            last: Cell::default(),
         }
     }
 
-    fn byte_of_char(&self, nth: usize) -> usize {
-        let Some(from) = self.strides.get(nth / STRIDE) else {
-            return self.text.len();
+    /// The byte of a character; the end of the text and its number of characters for any beyond.
+    fn find(&self, nth: usize) -> (usize, usize) {
+        let (byte, known) = self.last.get();
+        let (before, after) = self.text.split_at(byte);
+        let found = match nth.checked_sub(known) {
+            Some(ahead) => match after.char_indices().nth(ahead) {
+                Some((at, _)) => (byte + at, nth),
+                None => (self.text.len(), known + after.chars().count()),
+            },
+            None => match before.char_indices().rev().nth(known - nth - 1) {
+                Some((at, _)) => (at, nth),
+                None => (0, 0),
+            },
         };
-        let rest = self.text.get(*from..).unwrap_or_default();
-        match rest.char_indices().nth(nth % STRIDE) {
-            Some((byte, _)) => from + byte,
-            None => self.text.len(),
-        }
+        self.last.set(found);
+        found
     }
 
-    /// From one character to another, which is not part of it. White space at its end is left out.
+    /// From one character to another, exclusive. White space at the end is left out.
     pub(super) fn between_chars(&self, from: usize, to: usize) -> Span {
-        // The parser counts bytes for characters in directives, and may end up behind the end.
-        let from = from.min(self.length);
-        let (start, end) = (self.byte_of_char(from), self.byte_of_char(to));
-        let said = self.text.get(start..end).unwrap_or_default().trim_end();
-        let (line, (_, first)) = match self.lines.partition_point(|(byte, _)| *byte <= start) {
-            0 => (1, (0, 0)),
-            after => (after, self.lines[after - 1]),
-        };
+        // The parser counts bytes as characters in directives, so it may name a character beyond the end.
+        let (start, from) = self.find(from);
+        let (end, _) = self.find(to);
+        let text = self.text.get(start..end).unwrap_or_default();
+        let line = self.lines.partition_point(|(byte, _)| *byte <= start);
+        let first = self.lines.get(line - 1).map_or(0, |(_, first)| *first);
         Span {
             start,
-            end: start + said.len(),
+            end: start + text.trim_end().len(),
             line,
-            column: (from - first.min(from)) + 1,
+            column: from - first + 1,
         }
     }
 
@@ -89,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_and_columns_count_characters_and_spans_count_bytes() {
+    fn columns_count_characters_and_spans_count_bytes() {
         let text = "ä: 1\nöü: zwei \n";
         let positions = Positions::of(text);
         let key = positions.between_chars(5, 7);
@@ -103,12 +97,16 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_and_places_behind_the_end_are_found() {
+    fn lookups_go_forward_backward_and_beyond_the_end() {
         let text = "ab€\n".repeat(1_000);
         let positions = Positions::of(&text);
-        let span = positions.between_chars(4 * 700 + 2, 4 * 700 + 3);
-        assert_eq!((span.line, span.column), (701, 3));
-        assert_eq!(&text[span.start..span.end], "€");
+        for line in [701, 3, 702, 702, 1] {
+            let nth = 4 * (line - 1) + 2;
+            let span = positions.between_chars(nth, nth + 1);
+            assert_eq!((span.line, span.column), (line, 3));
+            assert_eq!(&text[span.start..span.end], "€");
+        }
         assert_eq!(positions.between_chars(9_999, 10_000).start, text.len());
+        assert_eq!(positions.between_chars(0, 2).end, 2);
     }
 }

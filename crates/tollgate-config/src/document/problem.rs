@@ -1,4 +1,4 @@
-//! What is wrong, and where.
+//! Problems of a document: what is wrong, and where.
 
 use std::fmt;
 
@@ -6,72 +6,62 @@ use serde::Serialize;
 
 use super::position::Span;
 
-/// Whether a document with it can be used.
+/// Whether a document with the problem can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// It cannot.
     Error,
-    /// It can, and is surely not what was meant.
+    /// It can, but it is probably a mistake.
     Warning,
 }
 
-/// A place in a document: where in the text, and which field.
+/// A location in a document: a position in the text and a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spot {
-    /// Where in the text, if there is one.
-    pub at: Option<Span>,
+pub struct Location {
+    /// The position in the text, if there is one.
+    pub span: Option<Span>,
     /// The field, such as `rules[2].limit.rate`; empty for the whole document.
     pub path: String,
 }
 
-/// Something wrong, or surely not meant.
+/// An error or a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// How bad it is.
     pub severity: Severity,
-    /// Where.
-    pub spot: Spot,
+    /// Where it is.
+    pub location: Location,
     /// What is wrong, and what would be right.
     pub message: String,
     /// What to do about it.
     pub help: Option<String>,
-    /// Another place that has to do with it, and what is there.
-    pub also: Option<(Span, String)>,
+    /// Another position that is part of the problem, and a label for it.
+    pub related: Option<(Span, String)>,
 }
 
 impl Problem {
-    /// Says what to do about it.
+    /// Adds what to do about it.
     pub(crate) fn help(&mut self, help: impl Into<String>) -> &mut Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Points at another place.
-    pub(crate) fn also(&mut self, at: Option<Span>, label: impl Into<String>) -> &mut Self {
-        self.also = at.map(|at| (at, label.into()));
+    /// Points at another position, if it is in the text.
+    pub(crate) fn related(&mut self, span: Option<Span>, label: impl Into<String>) -> &mut Self {
+        self.related = span.map(|span| (span, label.into()));
         self
-    }
-
-    pub(crate) fn new(severity: Severity, spot: Spot, message: impl Into<String>) -> Self {
-        Self {
-            severity,
-            spot,
-            message: message.into(),
-            help: None,
-            also: None,
-        }
     }
 }
 
-/// One line, without the text around it.
+/// One line, without an excerpt of the text.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(at) = self.spot.at {
-            write!(f, "line {}, column {}: ", at.line, at.column)?;
+        if let Some(Span { line, column, .. }) = self.location.span {
+            write!(f, "line {line}, column {column}: ")?;
         }
-        if !self.spot.path.is_empty() {
-            write!(f, "{}: ", self.spot.path)?;
+        if !self.location.path.is_empty() {
+            write!(f, "{}: ", self.location.path)?;
         }
         f.write_str(&self.message)?;
         match &self.help {
@@ -81,26 +71,43 @@ impl fmt::Display for Problem {
     }
 }
 
-/// More than so many are counted, not kept: nobody reads them.
-const MOST: usize = 1_000;
+/// Maximum number of problems that are kept. More are only counted.
+const MAX_KEPT: usize = 1_000;
 
-/// Everything that is wrong, in the order of the text.
+/// All problems of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     list: Vec<Problem>,
     errors: usize,
     warnings: usize,
+    /// The fields that readers asked for, for the test that compares them with the documentation.
+    #[cfg(test)]
+    pub(crate) known_fields: std::collections::BTreeSet<String>,
 }
 
 impl Problems {
     /// Adds an error.
-    pub fn error(&mut self, spot: Spot, message: impl Into<String>) -> &mut Problem {
-        self.add(Problem::new(Severity::Error, spot, message))
+    pub fn error(&mut self, location: Location, message: impl Into<String>) -> &mut Problem {
+        self.push(Severity::Error, location, message.into())
     }
 
     /// Adds a warning.
-    pub(crate) fn warning(&mut self, spot: Spot, message: impl Into<String>) -> &mut Problem {
-        self.add(Problem::new(Severity::Warning, spot, message))
+    pub(crate) fn warning(
+        &mut self,
+        location: Location,
+        message: impl Into<String>,
+    ) -> &mut Problem {
+        self.push(Severity::Warning, location, message.into())
+    }
+
+    fn push(&mut self, severity: Severity, location: Location, message: String) -> &mut Problem {
+        self.add(Problem {
+            severity,
+            location,
+            message,
+            help: None,
+            related: None,
+        })
     }
 
     pub(crate) fn add(&mut self, problem: Problem) -> &mut Problem {
@@ -108,22 +115,14 @@ impl Problems {
             Severity::Error => self.errors += 1,
             Severity::Warning => self.warnings += 1,
         }
-        if self.list.len() > MOST {
-            self.list.truncate(MOST);
-        }
+        // The last one is always there, so that help can be added to it.
+        self.list.truncate(MAX_KEPT);
         self.list.push_mut(problem)
     }
 
-    /// Says what to do about the last one.
-    pub(crate) fn last_help(&mut self, help: impl Into<String>) {
-        if let Some(problem) = self.list.last_mut() {
-            problem.help(help);
-        }
-    }
-
-    /// The one that was added last.
-    pub(crate) fn last(&self) -> Option<&Problem> {
-        self.list.last()
+    /// The problem that was added last.
+    pub(crate) fn last_mut(&mut self) -> Option<&mut Problem> {
+        self.list.last_mut()
     }
 
     /// Whether there is an error.
@@ -132,28 +131,28 @@ impl Problems {
         self.errors > 0
     }
 
-    /// How many errors there are, those not kept included.
+    /// Number of errors, including those not kept.
     #[must_use]
     pub fn errors(&self) -> usize {
         self.errors
     }
 
-    /// How many warnings there are, those not kept included.
+    /// Number of warnings, including those not kept.
     #[must_use]
     pub fn warnings(&self) -> usize {
         self.warnings
     }
 
-    /// The problems, in the order of the text; those without a place first.
+    /// The problems in the order of the text; those without a position first.
     #[must_use]
     pub fn sorted(&self) -> Vec<&Problem> {
-        let mut list: Vec<&Problem> = self.list.iter().take(MOST).collect();
-        list.sort_by_key(|problem| problem.spot.at.map(|at| at.start));
+        let mut list: Vec<&Problem> = self.list.iter().take(MAX_KEPT).collect();
+        list.sort_by_key(|problem| problem.location.span.map(|span| span.start));
         list
     }
 }
 
-/// One line for each.
+/// One line for each problem.
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, problem) in self.sorted().into_iter().enumerate() {
@@ -176,10 +175,10 @@ mod tests {
     fn a_flood_of_problems_is_counted_and_not_kept() {
         let mut problems = Problems::default();
         for nth in 0..5_000 {
-            problems.error(Spot::default(), format!("number {nth}"));
+            problems.error(Location::default(), format!("number {nth}"));
         }
         assert_eq!(problems.errors(), 5_000);
-        assert_eq!(problems.sorted().len(), MOST);
-        assert!(problems.list.len() <= MOST + 1);
+        assert_eq!(problems.sorted().len(), MAX_KEPT);
+        assert!(problems.list.len() <= MAX_KEPT + 1);
     }
 }

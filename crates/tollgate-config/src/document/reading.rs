@@ -1,311 +1,425 @@
-//! Reading values out of a tree: each reader gives a value, or says what is wrong and goes on.
+//! Reading values out of a tree. A reader returns a value, or reports what is wrong and returns `None`.
 //!
-//! `None` always means that a problem was added, so whoever gets it needs not add another.
+//! `None` always means that a problem was reported, so callers need not report another.
 
 mod scalars;
 
-pub(crate) use scalars::{choice, duration, number, shown, text, truth};
+pub(crate) use scalars::{boolean, choice, duration, number, or_word, parsed, size, text};
 pub use scalars::{listed, parsed_duration, shortened, whole_number};
 
 #[cfg(test)]
-pub(crate) use scalars::duration_text;
+pub(crate) use scalars::{duration_text, size_text};
 
-use super::problem::{Problem, Problems, Spot};
-use super::{Entry, Node, Scalar, Value};
+use std::cell::{RefCell, RefMut};
+
 use tollgate::words::nearest;
 
-/// A node, and the way to it.
+use super::problem::{Location, Problem, Problems};
+use super::{Entry, Node, Scalar, Value, joined};
+
+/// A node to read, the path to it, and where to report problems.
 #[derive(Clone, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Input<'a> {
     node: &'a Node,
     path: String,
+    problems: &'a RefCell<Problems>,
 }
 
-impl<'a> Place<'a> {
-    /// The whole document, under this name; the document of a file has none.
-    pub(crate) fn root(node: &'a Node, path: impl Into<String>) -> Self {
+impl<'a> Input<'a> {
+    /// A whole document. The document of a file has an empty path.
+    pub(crate) fn root(
+        node: &'a Node,
+        path: impl Into<String>,
+        problems: &'a RefCell<Problems>,
+    ) -> Self {
         Self {
             node,
             path: path.into(),
+            problems,
         }
     }
 
-    pub(crate) fn spot(&self) -> Spot {
-        Spot {
-            at: self.node.at,
+    pub(crate) fn location(&self) -> Location {
+        Location {
+            span: self.node.span,
             path: self.path.clone(),
         }
     }
 
-    pub(crate) fn error<'p>(
-        &self,
-        problems: &'p mut Problems,
-        message: impl Into<String>,
-    ) -> &'p mut Problem {
-        problems.error(self.spot(), message)
+    /// The location of a key, such as `admin.token`; where it is absent, that of the last key on the way there.
+    pub(crate) fn location_of(&self, keys: &str) -> Location {
+        let (mut location, mut input) = (self.location(), self.clone());
+        for key in keys.split('.') {
+            let Some(entry) = input.node.entry(key) else {
+                break;
+            };
+            input = input.below(entry);
+            location = Location {
+                span: entry.key_span,
+                path: input.path.clone(),
+            };
+        }
+        location
     }
 
-    fn field(&self, entry: &'a Entry) -> Self {
-        let path = match &*self.path {
-            "" => entry.key.clone(),
-            path => format!("{path}.{}", entry.key),
-        };
+    /// The value of a key, such as `admin.token`.
+    pub(crate) fn field(&self, keys: &str) -> Option<Self> {
+        let mut keys = keys.split('.');
+        keys.try_fold(self.clone(), |input, key| {
+            Some(input.below(input.node.entry(key)?))
+        })
+    }
+
+    fn below(&self, entry: &'a Entry) -> Self {
         Self {
             node: &entry.value,
-            path,
+            path: joined(&self.path, &entry.key),
+            problems: self.problems,
         }
     }
 
-    fn at(&self, nth: usize, node: &'a Node) -> Self {
-        Self {
-            node,
-            path: format!("{}[{nth}]", self.path),
+    /// Reports an error. No other may be reported while the result is in use.
+    pub(crate) fn error(&self, message: impl Into<String>) -> RefMut<'_, Problem> {
+        self.error_at(self.location(), message)
+    }
+
+    pub(crate) fn error_at(
+        &self,
+        location: Location,
+        message: impl Into<String>,
+    ) -> RefMut<'_, Problem> {
+        RefMut::map(self.problems.borrow_mut(), |problems| {
+            problems.error(location, message)
+        })
+    }
+
+    /// Reports that another value was expected.
+    pub(crate) fn unexpected(&self, expected: &str) -> RefMut<'_, Problem> {
+        let scalar = self.as_scalar().map(Scalar::shown);
+        self.error(format!(
+            "expected {expected}, got {}",
+            shortened(scalar.unwrap_or_default())
+        ))
+    }
+
+    /// Reports that another kind of value was expected, such as a list.
+    fn unexpected_kind(&self, expected: &str) -> RefMut<'_, Problem> {
+        self.error(format!("expected {expected}, got {}", self.node.kind()))
+    }
+
+    /// Adds help to the problem that was reported last, if it has none.
+    fn help_last(&self, help: &str) {
+        if let Some(problem) = self.problems.borrow_mut().last_mut() {
+            problem.help.get_or_insert_with(|| help.to_owned());
         }
     }
 
-    /// Whether its text, or a part of it, came from the environment, and must not be shown.
-    pub(crate) fn is_from_environment(&self) -> bool {
-        self.peek().is_some_and(Scalar::is_from_environment)
-    }
-
-    /// The scalar, for readers that look at its form.
-    pub(crate) fn peek(&self) -> Option<&'a Scalar> {
-        match &self.node.value {
-            Value::Scalar(scalar) => Some(scalar),
-            _ => None,
-        }
+    pub(crate) fn errors(&self) -> usize {
+        self.problems.borrow().errors()
     }
 
     pub(crate) fn is_map(&self) -> bool {
         matches!(self.node.value, Value::Map(_))
     }
 
-    /// A single value that is there.
-    pub(crate) fn scalar(&self, expected: &str, problems: &mut Problems) -> Option<&'a Scalar> {
+    pub(crate) fn as_scalar(&self) -> Option<&'a Scalar> {
+        match &self.node.value {
+            Value::Scalar(scalar) => Some(scalar),
+            _ => None,
+        }
+    }
+
+    /// Whether a part of it came from the environment and must not be shown.
+    pub(crate) fn is_from_environment(&self) -> bool {
+        self.as_scalar().is_some_and(Scalar::is_from_environment)
+    }
+
+    /// A single value that is not null.
+    pub(crate) fn scalar(&self, expected: &str) -> Option<&'a Scalar> {
         match &self.node.value {
             Value::Unknown => None,
             Value::Scalar(scalar) if scalar.is_null() => {
-                self.error(problems, format!("this is empty; expected {expected}"))
-                    .help("write a value, or leave the whole field out");
+                self.error(format!("this is empty; expected {expected}"))
+                    .help("write a value, or remove the field");
                 None
             }
             Value::Scalar(scalar) => Some(scalar),
-            Value::List(_) | Value::Map(_) => {
-                let got = self.node.kind();
-                let problem = self.error(problems, format!("expected {expected}, got {got}"));
-                if self.node.kind() == "a map" {
-                    problem.help("a value that begins with \"{\" needs quotes");
-                }
+            Value::List(_) => {
+                self.unexpected_kind(expected);
+                None
+            }
+            Value::Map(_) => {
+                self.unexpected_kind(expected)
+                    .help("a value that begins with \"{\" needs quotes");
                 None
             }
         }
     }
 
-    /// The items of a list. A single value is a list of one.
-    pub(crate) fn items(&self, expected: &str, problems: &mut Problems) -> Option<Vec<Place<'a>>> {
-        match &self.node.value {
-            Value::Unknown => None,
-            Value::List(items) => {
-                let items = items.iter().enumerate();
-                Some(items.map(|(nth, item)| self.at(nth, item)).collect())
-            }
-            Value::Scalar(scalar) if !scalar.is_null() => Some(vec![self.clone()]),
-            Value::Scalar(_) | Value::Map(_) => {
-                let got = self.node.kind();
-                let message = format!("expected a list of {expected}, got {got}");
-                let problem = self.error(problems, message);
-                match self.node.value {
-                    Value::Map(_) => problem.help("begin each of the list with \"- \""),
-                    _ => problem.help("write a list, [] for an empty one, or leave the field out"),
-                };
-                None
-            }
-        }
-    }
-
-    /// The entries of a map whose keys are free to choose: where the key is, the key, the value.
-    pub(crate) fn entries(
+    /// A single value that `parse` understands.
+    pub(crate) fn parse<T>(
         &self,
         expected: &str,
-        problems: &mut Problems,
-    ) -> Option<Vec<(Spot, &'a str, Place<'a>)>> {
-        let Value::Map(entries) = &self.node.value else {
-            if self.node.value != Value::Unknown {
-                let got = self.node.kind();
-                self.error(problems, format!("expected {expected}, got {got}"));
+        parse: impl FnOnce(&'a str) -> Option<T>,
+    ) -> Option<T> {
+        let value = parse(&self.scalar(expected)?.text);
+        if value.is_none() {
+            self.unexpected(expected);
+        }
+        value
+    }
+
+    /// The items of a list. A single value counts as a list of one.
+    pub(crate) fn items(&self, expected: &str) -> Option<Vec<Self>> {
+        let help = match &self.node.value {
+            Value::Unknown => return None,
+            Value::List(items) => {
+                let item = |(nth, node)| Self {
+                    node,
+                    path: format!("{}[{nth}]", self.path),
+                    problems: self.problems,
+                };
+                return Some(items.iter().enumerate().map(item).collect());
             }
-            return None;
+            Value::Scalar(scalar) if !scalar.is_null() => return Some(vec![self.clone()]),
+            Value::Scalar(_) => "write a list, or [] for an empty one, or remove the field",
+            Value::Map(_) => "begin each item with \"- \"",
         };
-        let entry = |entry: &'a Entry| {
-            let place = self.field(entry);
-            let spot = Spot {
-                at: entry.key_at,
-                path: place.path.clone(),
-            };
-            (spot, &*entry.key, place)
-        };
-        Some(entries.iter().map(entry).collect())
+        self.unexpected_kind(&format!("a list of {expected}"))
+            .help(help);
+        None
+    }
+
+    /// The items of a list that `read` accepts.
+    pub(crate) fn list<T>(
+        &self,
+        expected: &str,
+        read: impl Fn(&Self) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        Some(self.items(expected)?.iter().filter_map(read).collect())
+    }
+
+    /// The entries of a map with arbitrary keys: the location of the key, the key, and the value.
+    pub(crate) fn entries(&self, expected: &str) -> Option<Vec<(Location, &'a str, Self)>> {
+        match &self.node.value {
+            Value::Map(entries) => {
+                let entry = |entry: &'a Entry| {
+                    let value = self.below(entry);
+                    let (span, path) = (entry.key_span, value.path.clone());
+                    (Location { span, path }, &*entry.key, value)
+                };
+                Some(entries.iter().map(entry).collect())
+            }
+            Value::Unknown => None,
+            Value::Scalar(_) | Value::List(_) => {
+                self.unexpected_kind(expected);
+                None
+            }
+        }
     }
 }
 
-/// Of more unknown fields in one map, nobody needs to hear.
-const MOST_UNKNOWN: usize = 50;
+/// A list that `read` accepts each item of; others are reported and left out.
+pub(crate) fn items<'a, T>(
+    expected: &str,
+    read: impl Fn(&Input<'a>) -> Option<T>,
+) -> impl Fn(&Input<'a>) -> Option<Vec<T>> {
+    move |input| input.list(expected, &read)
+}
 
-/// A map whose keys are known.
+/// A map that `read` takes its fields from. A field that it does not ask for is unknown, which is an error.
+pub(crate) fn map<'a, T>(
+    read: impl Fn(&Fields<'a>) -> Option<T>,
+) -> impl Fn(&Input<'a>) -> Option<T> {
+    map_with_hints(&[], read)
+}
+
+/// A map as above, with help for unknown fields that people may expect.
+pub(crate) fn map_with_hints<'a, T>(
+    hints: &'static [(&str, &str)],
+    read: impl Fn(&Fields<'a>) -> Option<T>,
+) -> impl Fn(&Input<'a>) -> Option<T> {
+    move |input| Fields::read_all(input, hints, &read)
+}
+
+/// Maximum number of unknown fields that are reported for one map.
+const MAX_UNKNOWN: usize = 50;
+
+/// The fields of a map. It notes which ones are asked for.
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
-    place: Place<'a>,
-    entries: &'a [Entry],
-    known: &'static [&'static str],
+    input: Input<'a>,
+    asked: RefCell<Vec<&'static str>>,
+    /// Required fields that are absent, with an example of each.
+    missing: RefCell<Vec<(&'static str, &'static str)>>,
+    errors_before: usize,
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of a map; unknown ones are problems, with the one that was meant.
-    pub(crate) fn of(
-        place: &Place<'a>,
-        known: &'static [&'static str],
-        problems: &mut Problems,
-    ) -> Option<Self> {
-        Self::of_with(place, known, &[], problems)
-    }
-
-    /// The same, with help for names that others use for something.
-    pub(crate) fn of_with(
-        place: &Place<'a>,
-        known: &'static [&'static str],
-        foreign: &[(&str, &str)],
-        problems: &mut Problems,
-    ) -> Option<Self> {
-        let expected = || format!("a map with {}", listed(known, "and"));
-        let entries = match &place.node.value {
-            Value::Unknown => return None,
-            Value::Map(entries) => entries,
-            Value::Scalar(scalar) if scalar.is_null() => {
-                place
-                    .error(problems, format!("this is empty; expected {}", expected()))
-                    .help("indent its fields below it, write {} for all defaults, or leave it out");
-                return None;
-            }
-            Value::Scalar(_) | Value::List(_) => {
-                let got = place.node.kind();
-                let message = format!("expected {}, got {got}", expected());
-                place.error(problems, message);
-                return None;
-            }
+    fn read_all<T>(
+        input: &Input<'a>,
+        hints: &[(&str, &str)],
+        read: impl FnOnce(&Self) -> Option<T>,
+    ) -> Option<T> {
+        let fields = Self {
+            input: input.clone(),
+            asked: RefCell::default(),
+            missing: RefCell::default(),
+            errors_before: input.errors(),
         };
-        let unknown = entries.iter().filter(|entry| !known.contains(&&*entry.key));
-        for entry in unknown.take(MOST_UNKNOWN) {
-            let spot = Spot {
-                at: entry.key_at,
-                path: place.field(entry).path,
-            };
-            let shown = shortened(&entry.key);
-            let problem = problems.error(spot, format!("there is no field {shown} here"));
-            let foreign = foreign.iter().find(|(name, _)| *name == entry.key);
-            match (foreign, nearest(&entry.key, known)) {
-                (Some((_, help)), _) => problem.help(*help),
-                (None, Some(meant)) => problem.help(format!("did you mean {meant:?}?")),
-                (None, None) => problem.help(format!("known are {}", listed(known, "and"))),
-            };
+        if input.is_map() {
+            let value = read(&fields);
+            fields.report_unknown(hints);
+            return value;
         }
-        Some(Self {
-            place: place.clone(),
-            entries,
-            known,
-        })
+        // Anything else is read as an empty map, only to learn which fields were expected.
+        let problems = input.problems.borrow().clone();
+        read(&fields);
+        input.problems.replace(problems);
+        fields.report_no_map();
+        None
     }
 
-    pub(crate) fn place(&self) -> &Place<'a> {
-        &self.place
+    pub(crate) fn input(&self) -> &Input<'a> {
+        &self.input
     }
 
-    /// Where the key of a field stands, or else the map.
-    pub(crate) fn spot_of(&self, name: &str) -> Spot {
-        let entry = self.entries.iter().find(|entry| entry.key == name);
-        match entry {
-            Some(entry) => Spot {
-                at: entry.key_at,
-                path: self.place.field(entry).path,
-            },
-            None => self.place.spot(),
-        }
+    /// The location of the key of a field; or of the map, if the field is absent.
+    pub(crate) fn location_of(&self, name: &str) -> Location {
+        self.input.location_of(name)
     }
 
-    /// Where the key of a field of a field stands, or else what it would be in.
-    pub(crate) fn spot_within(&self, outer: &str, inner: &str) -> Spot {
-        let entries = self.entries.iter().find(|entry| entry.key == outer);
-        let entries = entries.map(|entry| (self.place.field(entry), &entry.value.value));
-        let Some((place, Value::Map(entries))) = entries else {
-            return self.spot_of(outer);
-        };
-        match entries.iter().find(|entry| entry.key == inner) {
-            Some(entry) => Spot {
-                at: entry.key_at,
-                path: place.field(entry).path,
-            },
-            None => self.spot_of(outer),
-        }
+    /// Reports an error at the key of a field.
+    pub(crate) fn error_at(&self, name: &str, message: impl Into<String>) -> RefMut<'_, Problem> {
+        self.input.error_at(self.location_of(name), message)
     }
 
-    /// Whether the value of one of them came from the environment, and must not be shown.
+    /// Whether all fields that were read so far are right.
+    pub(crate) fn are_right(&self) -> bool {
+        self.input.errors() == self.errors_before && self.missing.borrow().is_empty()
+    }
+
+    /// Whether the value of a field came from the environment and must not be shown.
     pub(crate) fn any_from_environment(&self) -> bool {
-        let mut places = self.entries.iter().map(|entry| self.place.field(entry));
-        places.any(|place| place.is_from_environment())
+        let mut values = self.entries().iter().map(|entry| self.input.below(entry));
+        values.any(|value| value.is_from_environment())
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
+    fn entries(&self) -> &'a [Entry] {
+        match &self.input.node.value {
+            Value::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    /// The names of the fields asked for so far.
+    pub(crate) fn asked(&self) -> Vec<&'static str> {
+        self.asked.borrow().clone()
+    }
+
+    pub(crate) fn get(&self, name: &'static str) -> Option<Input<'a>> {
+        let mut asked = self.asked.borrow_mut();
+        if !asked.contains(&name) {
+            asked.push(name);
+        }
+        self.input.field(name)
+    }
+
+    pub(crate) fn has(&self, name: &'static str) -> bool {
         self.get(name).is_some()
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<Place<'a>> {
-        debug_assert!(self.known.contains(&name), "{name} is not a known field");
-        let entry = self.entries.iter().find(|entry| entry.key == name)?;
-        Some(self.place.field(entry))
-    }
-
-    /// A field that may be left out.
-    pub(crate) fn optional<T>(
+    /// Reads an optional field.
+    pub(crate) fn read<T>(
         &self,
-        name: &str,
-        problems: &mut Problems,
-        read: impl FnOnce(&Place<'a>, &mut Problems) -> Option<T>,
+        name: &'static str,
+        read: impl FnOnce(&Input<'a>) -> Option<T>,
     ) -> Option<T> {
-        read(&self.get(name)?, problems)
+        read(&self.get(name)?)
     }
 
-    /// A field with a default, which also stands for a value that is wrong.
-    pub(crate) fn or<T>(
+    /// Reads a field into a setting, which keeps its default if the field is absent or wrong.
+    pub(crate) fn set<T>(
         &self,
-        name: &str,
-        default: T,
-        problems: &mut Problems,
-        read: impl FnOnce(&Place<'a>, &mut Problems) -> Option<T>,
-    ) -> T {
-        self.optional(name, problems, read).unwrap_or(default)
+        name: &'static str,
+        setting: &mut T,
+        read: impl FnOnce(&Input<'a>) -> Option<T>,
+    ) {
+        if let Some(value) = self.read(name, read) {
+            *setting = value;
+        }
     }
 
-    /// A field that must be there, with an example of what could stand there.
+    /// Reads an optional map of settings, which keep their defaults.
+    pub(crate) fn section(&self, name: &'static str, read: impl FnOnce(&Self)) {
+        self.read(name, |input| {
+            Self::read_all(input, &[], |fields| {
+                read(fields);
+                Some(())
+            })
+        });
+    }
+
+    /// Reads a required field; `example` is shown if it is absent.
     pub(crate) fn required<T>(
         &self,
-        name: &str,
-        example: &str,
-        problems: &mut Problems,
-        read: impl FnOnce(&Place<'a>, &mut Problems) -> Option<T>,
+        name: &'static str,
+        example: &'static str,
+        read: impl FnOnce(&Input<'a>) -> Option<T>,
     ) -> Option<T> {
-        let Some(place) = self.get(name) else {
-            // With a mistyped name there, the field is not missing: that was said already.
-            let unknown = self.entries.iter().map(|entry| &*entry.key);
-            let unknown = unknown.filter(|key| !self.known.contains(key));
-            if !unknown
-                .take(MOST_UNKNOWN)
-                .any(|key| nearest(key, self.known) == Some(name))
-            {
-                self.place
-                    .error(problems, format!("the field {name:?} is missing"))
+        if !self.has(name) {
+            self.missing.borrow_mut().push((name, example));
+        }
+        self.read(name, read)
+    }
+
+    fn report_unknown(&self, hints: &[(&str, &str)]) {
+        let known = self.asked();
+        #[cfg(test)]
+        self.note_known(&known);
+        let entries = self.entries().iter();
+        let unknown = entries.filter(|entry| !known.contains(&&*entry.key));
+        let mut meant = Vec::new();
+        for Entry { key, .. } in unknown.take(MAX_UNKNOWN) {
+            let message = format!("there is no field {} here", shortened(key));
+            let mut problem = self.error_at(key, message);
+            let hint = hints.iter().find(|(name, _)| name == key);
+            let similar = nearest(key, &known);
+            match (hint, similar) {
+                (Some((_, hint)), _) => problem.help(*hint),
+                (None, Some(similar)) => problem.help(format!("did you mean {similar:?}?")),
+                (None, None) => problem.help(format!("the fields are {}", listed(&known, "and"))),
+            };
+            meant.extend(similar);
+        }
+        // A field whose name is mistyped is not missing as well.
+        for (name, example) in self.missing.take() {
+            if !meant.contains(&name) {
+                self.input
+                    .error(format!("the field {name:?} is missing"))
                     .help(format!("such as {example}"));
             }
-            return None;
-        };
-        read(&place, problems)
+        }
+    }
+
+    fn report_no_map(&self) {
+        let expected = format!("a map with {}", listed(&self.asked(), "and"));
+        match &self.input.node.value {
+            Value::Unknown => {}
+            Value::Scalar(scalar) if scalar.is_null() => {
+                (self.input)
+                    .error(format!("this is empty; expected {expected}"))
+                    .help("indent its fields below it, write {} for all defaults, or remove it");
+            }
+            _ => drop(self.input.unexpected_kind(&expected)),
+        }
+    }
+
+    #[cfg(test)]
+    fn note_known(&self, names: &[&str]) {
+        let digits = |c: char| c.is_ascii_digit();
+        let path: String = self.input.path.split(digits).collect();
+        let fields = names.iter().map(|name| joined(&path, name));
+        self.input.problems.borrow_mut().known_fields.extend(fields);
     }
 }

@@ -1,39 +1,41 @@
-//! Rules, costs and limits that no request can meet, or that none can pass.
+//! Rules, costs and limits that no request can match, or that none can pass.
 
 use std::collections::HashSet;
 
 use tollgate::Algorithm;
+use tollgate::words::grouped;
 
+use super::rules_in_force;
 use crate::conditions::patterns_overlap;
 use crate::document::Problems;
 use crate::draft::Draft;
 use crate::rules::{CostEntry, RuleEntry};
 use crate::storage::RulesFrom;
-use tollgate::words::grouped;
 
-/// Sliding logs above this many entries are worth a word.
+/// Sliding logs with more entries than this get a warning.
 const LARGE_LOG: u64 = 10_000;
 
 /// Plans come from known clients, or from a header that a trusted proxy sends.
-pub(super) fn plan_that_nobody_has(draft: &Draft, problems: &mut Problems) {
-    let identity = &draft.identity.config;
+pub(super) fn plan_without_clients(draft: &Draft<'_>, problems: &mut Problems) {
+    let identity = &draft.identity;
     let by_header = !identity.plan.is_empty() && !identity.trusted_proxies.is_empty();
-    // The decision service is told plans by whoever asks.
+    // Requests to the decision service may name any plan.
     if draft.rules_from == RulesFrom::Database || by_header || draft.service.is_some() {
         return;
     }
     let clients = draft.clients.iter();
-    let had: HashSet<&str> = clients
+    let plans: HashSet<&str> = clients
         .filter_map(|entry| entry.client.plan.as_deref())
         .collect();
-    for entry in draft.rules.iter().filter(|entry| entry.is_on()) {
+    for entry in rules_in_force(draft) {
         let wanted: Vec<&str> = match entry.rule.plan_name() {
             Some(plan) => vec![plan],
             None => entry.when.plans.iter().map(String::as_str).collect(),
         };
-        if !wanted.is_empty() && !wanted.iter().any(|plan| had.contains(plan)) {
+        if !wanted.is_empty() && !wanted.iter().any(|plan| plans.contains(plan)) {
+            let location = entry.input.location_of("plan");
             problems
-                .warning(entry.plan_spot.clone(), "nobody has this plan: no request meets this rule")
+                .warning(location, "no client has this plan, so no request matches this rule")
                 .help(
                     "give it to a client in `clients`, or name a header in identity.plan and the proxies that send it in \
                      identity.trusted_proxies",
@@ -43,132 +45,117 @@ pub(super) fn plan_that_nobody_has(draft: &Draft, problems: &mut Problems) {
 }
 
 /// `plan: free` and `match: { plan: [pro] }`.
-pub(super) fn plan_that_its_match_excludes(draft: &Draft, problems: &mut Problems) {
-    for entry in draft.rules.iter().filter(|entry| entry.is_on()) {
-        let Some(plan) = entry.rule.plan_name() else {
-            continue;
-        };
+pub(super) fn plan_excluded_by_match(draft: &Draft<'_>, problems: &mut Problems) {
+    for entry in rules_in_force(draft) {
         let plans = &entry.when.plans;
-        if !plans.is_empty() && !plans.iter().any(|other| other == plan) {
+        let excludes = |plan: &str| !plans.is_empty() && !plans.iter().any(|other| other == plan);
+        if entry.rule.plan_name().is_some_and(excludes) {
+            let location = entry.input.location_of("plan");
+            let message = "the match of this rule excludes its plan, so no request matches it";
             problems
-                .warning(
-                    entry.plan_spot.clone(),
-                    "this rule is for a plan that its match excludes: no request meets it",
-                )
-                .help("leave one of the two out");
+                .warning(location, message)
+                .help("remove one of the two");
         }
     }
 }
 
-/// Only with a gateway alone: the service is asked about any path.
-pub(super) fn path_without_upstream(draft: &Draft, problems: &mut Problems) {
+/// Only for a gateway alone, because requests to the service may have any path.
+pub(super) fn path_without_upstream(draft: &Draft<'_>, problems: &mut Problems) {
     let (Some(gateway), None) = (&draft.gateway, &draft.service) else {
         return;
     };
-    for entry in draft.rules.iter().filter(|entry| entry.is_on()) {
-        let Some(path) = &entry.when.path else {
-            continue;
+    for entry in rules_in_force(draft) {
+        let is_served = |path: &str| {
+            gateway.upstreams.iter().any(|upstream| {
+                let all = format!("{}/{{*rest}}", upstream.path.trim_end_matches('/'));
+                patterns_overlap(&all, path)
+            })
         };
-        let mut upstreams = gateway.upstreams.iter();
-        let is_served = upstreams.any(|upstream| {
-            let all = format!("{}/{{*rest}}", upstream.path.trim_end_matches('/'));
-            patterns_overlap(&all, path.as_str())
-        });
-        if !is_served {
+        if (entry.when.path.as_ref()).is_some_and(|path| !is_served(path.as_str())) {
+            let location = entry.input.location_of("match.path");
+            let message = "no upstream serves this path, so no request matches this rule";
             problems
-                .warning(
-                    entry.when.path_spot.clone(),
-                    "no upstream serves this path: no request meets this rule",
-                )
-                .help("look at the `path` of the gateway's upstreams");
+                .warning(location, message)
+                .help("compare it with the `path` of the gateway's upstreams");
         }
     }
 }
 
-/// `/users/:id` and `/users/<id>` are other people's ways to write `/users/{id}`, and here they are names.
-pub(super) fn path_in_another_notation(draft: &Draft, problems: &mut Problems) {
-    let rules = draft.rules.iter().map(|entry| &entry.when);
-    let costs = draft.costs.iter().map(|entry| &entry.when);
-    for when in rules.chain(costs) {
-        let Some(path) = &when.path else { continue };
+/// `/users/:id` and `/users/<id>` are how others write `/users/{id}`; here they are names.
+pub(super) fn path_in_another_notation(draft: &Draft<'_>, problems: &mut Problems) {
+    let rules = draft.rules.iter().map(|entry| (&entry.when, &entry.input));
+    let costs = draft.costs.iter().map(|entry| (&entry.when, &entry.input));
+    for (when, input) in rules.chain(costs) {
         let is_foreign = |segment: &&str| {
             segment.len() > 1 && segment.starts_with(':')
                 || segment.starts_with('<') && segment.ends_with('>')
         };
-        if let Some(segment) = path.as_str().split('/').find(is_foreign) {
+        let mut segments = when.path.iter().flat_map(|path| path.as_str().split('/'));
+        if let Some(segment) = segments.find(is_foreign) {
             let name = segment.trim_matches([':', '<', '>']);
+            let message = "this segment is taken literally and matches no other";
             problems
-                .warning(
-                    when.path_spot.clone(),
-                    "this is taken as it is written, and stands for no other segment",
-                )
+                .warning(input.location_of("match.path"), message)
                 .help(format!("write {{{name}}} for any segment"));
         }
     }
 }
 
-fn meet(rule: &RuleEntry, cost: &CostEntry) -> bool {
-    let plan = match (rule.rule.plan_name(), cost.when.plans.as_slice()) {
-        (None, _) | (_, []) => true,
-        (Some(plan), plans) => plans.iter().any(|other| other == plan),
-    };
-    plan && rule.when.overlap(&cost.when)
+fn overlap(rule: &RuleEntry<'_>, cost: &CostEntry<'_>) -> bool {
+    let plans = &cost.when.plans;
+    let includes = |plan| plans.is_empty() || plans.iter().any(|other| other == plan);
+    rule.rule.plan_name().is_none_or(includes) && rule.when.overlap(&cost.when)
 }
 
 /// A request that costs more than a bucket ever holds is always denied.
-pub(super) fn limit_below_a_cost(draft: &Draft, problems: &mut Problems) {
-    for rule in draft.rules.iter().filter(|rule| rule.is_on()) {
+pub(super) fn limit_below_a_cost(draft: &Draft<'_>, problems: &mut Problems) {
+    for rule in rules_in_force(draft) {
         let capacity = rule.rule.limit().capacity();
-        let costs = draft.costs.iter().filter(|cost| meet(rule, cost));
-        let Some(dearest) = costs.max_by_key(|cost| cost.cost.tokens()) else {
+        let costs = draft.costs.iter().filter(|cost| overlap(rule, cost));
+        let highest = costs.max_by_key(|cost| cost.cost.tokens());
+        let Some(highest) = highest.filter(|cost| cost.cost.tokens() > capacity) else {
             continue;
         };
-        let tokens = dearest.cost.tokens();
-        if tokens > capacity {
-            let (tokens, capacity) = (grouped(tokens), grouped(capacity));
-            problems
-                .warning(
-                    rule.limit_spot.clone(),
-                    format!("some requests cost {tokens}, and this limit never holds more than {capacity}: they can never pass"),
-                )
-                .help(format!("allow a burst of at least {tokens}, or lower the cost"))
-                .also(dearest.spot.at, "the cost");
-        }
+        let (tokens, capacity) = (grouped(highest.cost.tokens()), grouped(capacity));
+        let message = format!(
+            "some requests cost {tokens}, but this limit never holds more than {capacity}, so they are always denied"
+        );
+        problems
+            .warning(rule.input.location_of("limit"), message)
+            .help(format!(
+                "allow a burst of at least {tokens}, or lower the cost"
+            ))
+            .related(highest.input.location().span, "the cost");
     }
 }
 
-pub(super) fn cost_that_no_rule_counts(draft: &Draft, problems: &mut Problems) {
+pub(super) fn cost_without_rule(draft: &Draft<'_>, problems: &mut Problems) {
     if draft.rules_from == RulesFrom::Database || draft.rules.is_empty() {
         return;
     }
     for cost in &draft.costs {
-        if !draft.rules.iter().any(|rule| meet(rule, cost)) {
+        if !draft.rules.iter().any(|rule| overlap(rule, cost)) {
+            let message = "no rule counts such requests, so this cost is never charged";
             problems
-                .warning(
-                    cost.spot.clone(),
-                    "no rule is for such requests: this cost is never charged",
-                )
+                .warning(cost.input.location(), message)
                 .help("compare its match with those of the rules");
         }
     }
 }
 
-pub(super) fn large_sliding_log(draft: &Draft, problems: &mut Problems) {
-    for rule in draft.rules.iter().filter(|rule| rule.is_on()) {
+pub(super) fn large_sliding_log(draft: &Draft<'_>, problems: &mut Problems) {
+    for rule in rules_in_force(draft) {
         let limit = rule.rule.limit();
-        let most = limit.capacity();
-        if limit.algorithm() == Algorithm::SlidingLog && most > LARGE_LOG {
-            let kib = most.saturating_mul(16) / 1024;
+        let entries = limit.capacity();
+        if limit.algorithm() == Algorithm::SlidingLog && entries > LARGE_LOG {
+            let kib = grouped(entries.saturating_mul(16) / 1_024);
+            let entries = grouped(entries);
+            let message = format!(
+                "a sliding log of {entries} remembers every request: up to {kib} KiB for each key"
+            );
             problems
-                .warning(
-                    rule.limit_spot.clone(),
-                    format!(
-                        "a sliding log of {} remembers each request: up to {} KiB for every key",
-                        grouped(most),
-                        grouped(kib)
-                    ),
-                )
-                .help("sliding_counter needs a few bytes, and is off by little");
+                .warning(rule.input.location_of("limit"), message)
+                .help("sliding_counter needs a few bytes, and is nearly as exact");
         }
     }
 }

@@ -1,109 +1,88 @@
 //! Secrets that others can read.
 
-use std::net::IpAddr;
-
 use crate::document::Problems;
 use crate::draft::Draft;
-use crate::encryption::Encryption;
+use crate::encryption::{Encryption, is_this_machine};
+use crate::secret::{Secret, Url};
 use crate::store::StoreConfig;
 
-const CLEAR: &str = "everybody who can read it has it, and so has every copy";
-
-fn is_local(host: &str) -> bool {
-    match host.parse::<IpAddr>() {
-        Ok(ip) => ip.to_canonical().is_loopback(),
-        Err(_) => host.is_empty() || host.eq_ignore_ascii_case("localhost"),
-    }
-}
-
-pub(super) fn redis_password_without_tls(draft: &Draft, problems: &mut Problems) {
+pub(super) fn redis_password_without_tls(draft: &Draft<'_>, problems: &mut Problems) {
     let StoreConfig::Redis(redis) = &draft.store.store else {
         return;
     };
-    let is_plain = matches!(
-        redis.url.scheme(),
-        "redis" | "redis+sentinel" | "redis+cluster"
-    );
-    let goes_out = redis.url.hosts().any(|host| !is_local(host));
-    if is_plain && redis.url.has_password() && goes_out {
+    let plain = ["redis", "redis+sentinel", "redis+cluster"];
+    let is_remote = redis.url.hosts().any(|host| !is_this_machine(host));
+    if plain.contains(&redis.url.scheme()) && redis.url.has_password() && is_remote {
+        let message =
+            "the password is sent to another machine without TLS: anybody on the way can read it";
         problems
-            .warning(
-                draft.store.url_spot.clone(),
-                "the password goes to another machine without TLS: everybody on the way can read it",
-            )
-            .help("use rediss:// if the server speaks TLS");
+            .warning(draft.root.location_of("store.redis"), message)
+            .help("use rediss:// if the server supports TLS");
     }
 }
 
-pub(super) fn database_without_verified_tls(draft: &Draft, problems: &mut Problems) {
+pub(super) fn database_without_verified_tls(draft: &Draft<'_>, problems: &mut Problems) {
     let Some(database) = &draft.database else {
         return;
     };
     let url = database.url.expose();
-    let weak = match Encryption::of(url).weakness() {
+    let message = match Encryption::of(url).weakness() {
         Ok(None) => return,
         Ok(Some(weakness)) => weakness.to_string(),
-        Err(unknown) => unknown,
+        Err(unknown_mode) => unknown_mode,
     };
     let help = match Encryption::of_url(url).has_mode() {
         true => {
-            "leave sslmode out (verify-full), with sslrootcert=FILE if an authority of your own issued the certificate"
+            "remove sslmode (the default is verify-full), and add sslrootcert=FILE if the certificate is from an authority of your own"
         }
-        false => "PGSSLMODE in the environment says so: unset it, or name an sslmode in the URL",
+        false => "PGSSLMODE in the environment causes this: unset it, or set sslmode in the URL",
     };
-    let spot = draft.spots.database.clone();
-    problems.warning(spot, weak).help(help);
+    let location = draft.root.location_of("database.url");
+    problems.warning(location, message).help(help);
 }
 
-pub(super) fn token_in_clear(draft: &Draft, problems: &mut Problems) {
+/// Warns of a secret in the file.
+fn in_file(draft: &Draft<'_>, field: &str, secret: &str, help: &str, problems: &mut Problems) {
+    let message =
+        format!("the {secret} is in the file: everybody who can read it, or a copy of it, has it");
+    problems
+        .warning(draft.root.location_of(field), message)
+        .help(format!("put it into the environment: {help}"));
+}
+
+pub(super) fn token_in_file(draft: &Draft<'_>, problems: &mut Problems) {
     let admin = draft.admin.as_ref().and_then(|admin| admin.token.as_ref());
     let service = (draft.service.as_ref()).and_then(|service| service.token.as_ref());
-    let tokens = [
-        (admin, &draft.spots.token, "TOLLGATE_ADMIN_TOKEN"),
+    for (token, field, help) in [
+        (admin, "admin.token", "token: \"${TOLLGATE_ADMIN_TOKEN}\""),
         (
             service,
-            &draft.spots.service_token,
-            "TOLLGATE_SERVICE_TOKEN",
+            "service.token",
+            "token: \"${TOLLGATE_SERVICE_TOKEN}\"",
         ),
-    ];
-    for (token, spot, variable) in tokens {
-        if token.is_some_and(crate::secret::Secret::is_in_clear) {
-            problems
-                .warning(
-                    spot.clone(),
-                    format!("the token stands in the file: {CLEAR}"),
-                )
-                .help(format!(
-                    "put it into the environment: token: \"${{{variable}}}\""
-                ));
+    ] {
+        if token.is_some_and(Secret::is_in_file) {
+            in_file(draft, field, "token", help, problems);
         }
     }
 }
 
-pub(super) fn redis_password_in_clear(draft: &Draft, problems: &mut Problems) {
-    if let StoreConfig::Redis(redis) = &draft.store.store
-        && redis.url.has_password_in_clear()
-    {
-        problems
-            .warning(
-                draft.store.url_spot.clone(),
-                format!("the password stands in the file: {CLEAR}"),
-            )
-            .help("put it into the environment: redis://user:${REDIS_PASSWORD}@host");
-    }
-}
-
-pub(super) fn database_password_in_clear(draft: &Draft, problems: &mut Problems) {
-    if let Some(database) = &draft.database
-        && database.url.has_password_in_clear()
-    {
-        problems
-            .warning(
-                draft.spots.database.clone(),
-                format!("the password stands in the file: {CLEAR}"),
-            )
-            .help(
-                "put it into the environment: postgres://user:${DATABASE_PASSWORD}@host/database",
-            );
+pub(super) fn password_in_file(draft: &Draft<'_>, problems: &mut Problems) {
+    let redis = match &draft.store.store {
+        StoreConfig::Redis(redis) => Some(&redis.url),
+        StoreConfig::Memory(_) => None,
+    };
+    let database = draft.database.as_ref().map(|database| &database.url);
+    for (url, field, help) in [
+        (redis, "store.redis", "redis://user:${REDIS_PASSWORD}@host"),
+        (
+            database,
+            "database.url",
+            "postgres://user:${DATABASE_PASSWORD}@host/database",
+        ),
+    ] {
+        if url.is_some_and(Url::has_password_in_file) {
+            in_file(draft, field, "password", help, problems);
+        }
     }
 }

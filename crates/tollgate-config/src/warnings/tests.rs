@@ -1,4 +1,4 @@
-//! Each warning: what brings it, and the same configuration without it.
+//! Each warning: a configuration that causes it, and the same configuration without it.
 
 use crate::parse;
 
@@ -10,23 +10,23 @@ fn warnings(text: &str) -> String {
     }
 }
 
-/// Brings a warning that says this, until a part is replaced.
+/// The text causes a warning that contains `says`, until a part of it is replaced.
 fn warns(text: &str, says: &str, (part, better): (&str, &str)) {
-    let said = warnings(text);
-    assert!(said.contains(says), "expected {says:?} in:\n{said}");
+    let found = warnings(text);
+    assert!(found.contains(says), "expected {says:?} in:\n{found}");
     assert!(text.contains(part), "{part:?} is not in the text");
-    let said = warnings(&text.replace(part, better));
-    assert!(!said.contains(says), "expected no {says:?} in:\n{said}");
+    let found = warnings(&text.replace(part, better));
+    assert!(!found.contains(says), "expected no {says:?} in:\n{found}");
 }
 
 const GATEWAY: &str = "gateway: { listen: 0.0.0.0:80, upstreams: [{ to: http://a }] }\n";
 const RULE: &str = "rules: [{ id: a, per: [ip], limit: \"10/s\" }]\n";
 
 #[test]
-fn nobody_can_ask_anything() {
+fn no_listener_for_requests() {
     warns(
         RULE,
-        "nobody can ask anything",
+        "no request arrives",
         ("rules:", "service: {}\nrules:"),
     );
 }
@@ -43,26 +43,26 @@ fn nothing_is_limited() {
 }
 
 #[test]
-fn a_field_of_the_store_that_changes_nothing() {
+fn a_store_field_without_effect() {
     let text = format!("{GATEWAY}{RULE}store: {{ deadline: 5ms }}\n");
     warns(
         &text,
-        "store.deadline: this changes nothing: it is about Redis",
+        "store.deadline: this has no effect: it is for Redis",
         ("deadline", "redis: redis://127.0.0.1, deadline"),
     );
     let text = format!("{GATEWAY}{RULE}store: {{ redis: redis://127.0.0.1, max_keys: 5 }}\n");
     warns(
         &text,
-        "store.max_keys: this changes nothing: it is about memory",
+        "store.max_keys: this has no effect: it is for memory",
         ("redis: redis://127.0.0.1, ", ""),
     );
 }
 
 #[test]
-fn a_plan_that_nobody_has() {
+fn a_plan_without_clients() {
     let text =
         format!("{GATEWAY}rules: [{{ id: a, plan: gold, per: [client], limit: \"1/s\" }}]\n");
-    let says = "rules[0].plan: nobody has this plan: no request meets this rule";
+    let says = "rules[0].plan: no client has this plan, so no request matches this rule";
     warns(
         &text,
         says,
@@ -71,7 +71,7 @@ fn a_plan_that_nobody_has() {
     let with_header = "identity: { plan: \"header:X-Plan\", trusted_proxies: 10.0.0.0/8 }\nrules:";
     warns(&text, says, ("rules:", with_header));
     let text = text.replace("plan: gold", "match: { plan: [gold, silver] }");
-    let says = "nobody has this plan";
+    let says = "no client has this plan";
     warns(
         &text,
         says,
@@ -80,13 +80,13 @@ fn a_plan_that_nobody_has() {
 }
 
 #[test]
-fn a_plan_that_the_match_of_its_rule_excludes() {
+fn a_plan_excluded_by_the_match_of_its_rule() {
     let text = format!(
         "{GATEWAY}rules: [{{ id: a, plan: free, match: {{ plan: pro }}, per: [], limit: \"1/s\" }}]\n"
     );
     warns(
         &text,
-        "for a plan that its match excludes",
+        "the match of this rule excludes its plan",
         ("plan: pro", "plan: [pro, free]"),
     );
 }
@@ -102,42 +102,42 @@ rules: [{ id: a, match: { path: \"/v2/{*rest}\" }, per: [ip], limit: \"10/s\" }]
 }
 
 #[test]
-fn a_limit_that_some_requests_can_never_pass() {
+fn a_limit_below_the_cost_of_some_requests() {
     let text = format!(
         "{GATEWAY}costs: [{{ match: {{ path: /report }}, cost: 20 }}]
 rules: [{{ id: a, match: {{ path: \"/{{name}}\" }}, per: [ip], limit: \"10/s\" }}]\n"
     );
     let says =
-        "some requests cost 20, and this limit never holds more than 10: they can never pass";
+        "some requests cost 20, but this limit never holds more than 10, so they are always denied";
     warns(&text, says, ("10/s", "10/s burst 20"));
     warns(&text, says, ("/report", "/deep/report"));
     warns(&text, says, ("cost: 20", "cost: 10"));
 }
 
 #[test]
-fn a_cost_that_no_rule_counts() {
+fn a_cost_without_a_rule() {
     let text = format!(
         "{GATEWAY}costs: [{{ match: {{ methods: POST }}, cost: 2 }}]
 rules: [{{ id: a, match: {{ methods: GET }}, per: [ip], limit: \"10/s\" }}]\n"
     );
     warns(
         &text,
-        "costs[0]: no rule is for such requests",
+        "costs[0]: no rule counts such requests",
         ("methods: GET", "methods: [GET, POST]"),
     );
 }
 
 #[test]
-fn a_sliding_log_that_takes_much_memory() {
+fn a_large_sliding_log() {
     let text =
         format!("{GATEWAY}rules: [{{ id: a, per: [ip], limit: \"20000 per 1m sliding_log\" }}]\n");
-    warns(&text, "up to 312 KiB for every key", ("20000", "10000"));
+    warns(&text, "up to 312 KiB for each key", ("20000", "10000"));
 }
 
 #[test]
-fn everybody_shares_the_bucket_of_a_proxy() {
+fn all_clients_share_the_bucket_of_a_proxy() {
     let text = format!("{GATEWAY}{RULE}").replace("0.0.0.0", "10.0.0.5");
-    let says = "everybody would share the bucket of that proxy";
+    let says = "all clients share the bucket of that proxy";
     warns(
         &text,
         says,
@@ -148,7 +148,7 @@ fn everybody_shares_the_bucket_of_a_proxy() {
     );
     warns(&text, says, ("10.0.0.5", "203.0.113.5"));
     warns(&text, says, ("per: [ip]", "per: []"));
-    // By client, the address is what is left of it.
+    // Without another source, the client is its address.
     warns(
         &text.replace("[ip]", "[client]"),
         says,
@@ -157,11 +157,11 @@ fn everybody_shares_the_bucket_of_a_proxy() {
 }
 
 #[test]
-fn names_that_anybody_can_invent() {
+fn client_names_that_anybody_can_invent() {
     let text = format!(
         "{GATEWAY}identity: {{ client: \"header:X-User\" }}\nrules: [{{ id: a, per: [client], limit: \"10/s\" }}]\n"
     );
-    let says = "identity.client: anybody can write the header that names clients";
+    let says = "identity.client: anybody can send the header that names clients";
     warns(
         &text,
         says,
@@ -182,11 +182,11 @@ fn names_that_anybody_can_invent() {
 }
 
 #[test]
-fn plans_that_nobody_vouches_for() {
+fn plans_without_a_trusted_proxy() {
     let text = format!("{GATEWAY}{RULE}identity: {{ plan: \"header:X-Plan\" }}\n");
     warns(
         &text,
-        "identity.plan: a plan in a header is believed only from trusted",
+        "identity.plan: a plan in a header is believed from trusted proxies only",
         ("identity: {", "identity: { trusted_proxies: 10.0.0.1,"),
     );
 }
@@ -225,7 +225,7 @@ fn everybody_is_trusted() {
 }
 
 #[test]
-fn keys_are_looked_for_and_nobody_has_one() {
+fn a_source_of_keys_without_keys() {
     let text = format!("{GATEWAY}{RULE}identity: {{ client: [bearer, ip] }}\n");
     let client = format!(
         "clients: [{{ id: a, api_key_sha256: \"{}\" }}]\nidentity:",
@@ -233,35 +233,35 @@ fn keys_are_looked_for_and_nobody_has_one() {
     );
     warns(
         &text,
-        "no client has one: every key counts as unknown",
+        "none has one, so every key is unknown",
         ("identity:", &client),
     );
 }
 
 #[test]
-fn a_key_that_nobody_looks_for() {
+fn a_key_without_a_source() {
     let text = format!(
         "{GATEWAY}{RULE}clients: [{{ id: a, api_key_sha256: \"{}\" }}]\n",
         "ab".repeat(32)
     );
     warns(
         &text,
-        "identity.client looks for none: nobody is ever this client",
+        "identity.client has no source of keys, so no request is from this client",
         ("clients:", "identity: { client: bearer }\nclients:"),
     );
 }
 
 #[test]
-fn a_password_on_its_way_without_tls() {
+fn a_password_sent_without_tls() {
     let text = format!("{GATEWAY}{RULE}store: {{ redis: \"redis://:${{PW}}@redis.internal\" }}\n");
-    let says = "the password goes to another machine without TLS";
+    let says = "the password is sent to another machine without TLS";
     warns(&text, says, ("redis://", "rediss://"));
     warns(&text, says, ("redis.internal", "127.0.0.1"));
     warns(&text, says, (":${PW}@", ""));
 }
 
 #[test]
-fn a_database_that_is_not_verified() {
+fn a_database_without_verified_tls() {
     let text = |settings: &str| {
         format!(
             "{GATEWAY}{RULE}rules_from: file\ndatabase: {{ url: \"postgres://u:${{PW}}@db.internal/x{settings}\" }}\n"
@@ -336,20 +336,20 @@ fn a_bucket_of_all_requests_without_a_header() {
 #[test]
 fn a_secret_in_the_file() {
     let text = format!("{GATEWAY}{RULE}admin: {{ token: 0123456789abcdef0123 }}\n");
-    let says = "admin.token: the token stands in the file";
+    let says = "admin.token: the token is in the file";
     warns(&text, says, ("0123456789abcdef0123", "\"${TOKEN}\""));
     let text = format!("{GATEWAY}{RULE}store: {{ redis: \"redis://:hunter2@127.0.0.1\" }}\n");
-    let says = "store.redis: the password stands in the file";
+    let says = "store.redis: the password is in the file";
     warns(&text, says, ("hunter2", "${PW}"));
     let text = format!(
         "{GATEWAY}{RULE}rules_from: file\ndatabase: {{ url: \"postgres://u:hunter2@127.0.0.1/db\" }}\n"
     );
-    let says = "database.url: the password stands in the file";
+    let says = "database.url: the password is in the file";
     warns(&text, says, ("hunter2", "${PW}"));
 }
 
 #[test]
-fn a_rule_that_is_off_is_no_reason_to_warn() {
+fn rules_that_are_off_cause_no_warning() {
     let text = format!(
         "{GATEWAY}rules:
   - {{ id: a, per: [ip], limit: \"10/s\" }}
@@ -360,7 +360,7 @@ fn a_rule_that_is_off_is_no_reason_to_warn() {
 
 #[test]
 fn a_placeholder_in_another_notation() {
-    let says = "this is taken as it is written";
+    let says = "this segment is taken literally";
     for (foreign, better) in [(":id", "{id}"), ("<id>", "{id}")] {
         let text = format!(
             "service: {{}}\nrules:\n- id: a\n  per: [ip]\n  limit: 10/s\n  match:\n    path: /v1/users/{foreign}\n"

@@ -1,13 +1,11 @@
-//! Whole configurations: what is read, what is said of many mistakes, and what a database holds.
+//! Whole configurations: values, many mistakes at once, and rules from a database.
 
 use std::time::Duration;
 
 use serde_json::json;
 use tollgate::{Instances, Request};
 use tollgate_config::document::{Node, Problems};
-use tollgate_config::{
-    Config, LogFormat, LogLevel, RulesFrom, StoreConfig, parse, read_client, read_rule,
-};
+use tollgate_config::{Config, LogFormat, LogLevel, RulesFrom, StoreConfig, parse};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -29,8 +27,8 @@ fn bad(text: &str) -> Problems {
     }
 }
 
-/// As the design shows it to users, with a hash where it has dots.
-const DESIGN: &str = r#"
+/// A configuration with most sections.
+const COMPLETE: &str = r#"
 gateway:
   listen: 127.0.0.1:8080
   upstreams:
@@ -71,8 +69,8 @@ rules:
 "#;
 
 #[test]
-fn the_configuration_of_the_design_brings_no_warning() {
-    let config = good(DESIGN);
+fn a_complete_configuration_has_no_warning() {
+    let config = good(COMPLETE);
     assert_eq!(config.warnings.to_string(), "");
     assert_eq!(
         config.gateway.unwrap().upstreams[0].to,
@@ -81,7 +79,7 @@ fn the_configuration_of_the_design_brings_no_warning() {
     assert_eq!(config.service.unwrap().listen.port(), 8081);
     assert_eq!(config.admin.unwrap().token.unwrap().expose(), TOKEN);
     let StoreConfig::Redis(redis) = config.store else {
-        panic!("it says Redis");
+        panic!("the store is Redis");
     };
     assert_eq!(redis.config.deadline, Duration::from_millis(10));
     assert_eq!(redis.shared.breaker, Default::default());
@@ -99,7 +97,7 @@ fn the_configuration_of_the_design_brings_no_warning() {
 }
 
 #[test]
-fn endpoints_without_a_rule_have_names_to_be_counted_by() {
+fn routes_name_endpoints_without_a_rule() {
     let config =
         good("routes: [\"/v1/users/{id}\"]\nrules: [{ id: a, per: [route], limit: 1/s }]\n");
     let path = config.policy.paths().normalise("/v1/users/7").unwrap();
@@ -111,7 +109,7 @@ fn endpoints_without_a_rule_have_names_to_be_counted_by() {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn absent_sections_have_defaults() {
     let config = good("service: {}\nadmin: {}\nrules: [{ id: a, per: [], limit: 1/s }]\n");
     assert_eq!(
         config.service.unwrap().listen,
@@ -122,7 +120,7 @@ fn what_is_left_out_has_its_default() {
         "127.0.0.1:8082".parse().unwrap()
     );
     let StoreConfig::Memory(memory) = config.store else {
-        panic!("nothing is said of Redis");
+        panic!("the store is memory");
     };
     assert_eq!(memory.max_keys, 1_000_000);
     assert_eq!(
@@ -143,7 +141,7 @@ fn every_field_is_read() {
              "paths": { "ignore_case": true, "encoded_slash": "keep" } }"#,
     );
     let StoreConfig::Redis(redis) = &config.store else {
-        panic!("it says Redis");
+        panic!("the store is Redis");
     };
     assert_eq!(redis.shared.instances, Instances::counted());
     assert_eq!(redis.config.prefix, "eu");
@@ -155,7 +153,7 @@ fn every_field_is_read() {
     );
     let audit = config.audit.unwrap();
     assert_eq!(
-        (audit.retention, audit.most_backlog),
+        (audit.retention, audit.max_backlog),
         (Some(Duration::from_secs(7 * 86_400)), 500)
     );
     assert_eq!(config.rules_from, RulesFrom::Database);
@@ -163,7 +161,7 @@ fn every_field_is_read() {
 }
 
 #[test]
-fn ten_mistakes_are_reported_at_once_at_their_places() {
+fn ten_mistakes_are_reported_at_once() {
     let text = "\
 gateway:
   listen: 8080
@@ -180,10 +178,10 @@ rules:
     mode: dry
 ";
     let problems = bad(text);
-    let said: Vec<(usize, usize, String)> = (problems.sorted().iter())
+    let found: Vec<(usize, usize, String)> = (problems.sorted().iter())
         .map(|problem| {
-            let at = problem.spot.at.unwrap();
-            (at.line, at.column, problem.spot.path.clone())
+            let span = problem.location.span.unwrap();
+            (span.line, span.column, problem.location.path.clone())
         })
         .collect();
     let expected = [
@@ -199,18 +197,18 @@ rules:
         (13, 11, "rules[0].mode"),
     ];
     let expected = expected.map(|(line, column, path)| (line, column, path.to_owned()));
-    assert_eq!(said, expected);
+    assert_eq!(found, expected);
     assert_eq!(problems.errors(), 10);
 }
 
 #[test]
-fn a_secret_from_the_environment_shows_nowhere() {
+fn debug_shows_no_secret_from_the_environment() {
     let config = good("service: {}\nadmin: { token: \"${TOLLGATE_ADMIN_TOKEN}\" }\n");
     assert!(!format!("{config:?}").contains(TOKEN));
 }
 
 #[test]
-fn ten_thousand_rules_are_one_configuration() {
+fn ten_thousand_rules_are_read() {
     let mut text = String::from("service: {}\nrules:\n");
     for nth in 0..10_000 {
         text.push_str(&format!(
@@ -225,7 +223,7 @@ fn ten_thousand_rules_are_one_configuration() {
 
 #[test]
 fn every_form_of_a_limit_is_read() {
-    for (said, expected) in [
+    for (found, expected) in [
         ("10/s", "10/s burst 10"),
         (
             "\"600 per 1m sliding_counter\"",
@@ -245,9 +243,9 @@ fn every_form_of_a_limit_is_read() {
             "5 per 7d sliding_log",
         ),
     ] {
-        let config = good(&format!("rules: [{{ id: a, per: [], limit: {said} }}]"));
+        let config = good(&format!("rules: [{{ id: a, per: [], limit: {found} }}]"));
         let rule = config.policy.rules.rules().next().unwrap().clone();
-        assert_eq!(rule.limit().to_string(), expected, "{said}");
+        assert_eq!(rule.limit().to_string(), expected, "{found}");
     }
 }
 
@@ -256,7 +254,7 @@ fn node(json: &serde_json::Value) -> Node {
 }
 
 #[test]
-fn rules_of_a_database_are_compiled_with_the_costs_of_the_file() {
+fn database_rules_are_compiled_with_costs_of_the_file() {
     let config = good(
         "service: {}\ndatabase: { url: sqlite:x.db }\ncosts: [{ match: { path: /a }, cost: 3 }]\n",
     );
@@ -279,16 +277,10 @@ fn rules_of_a_database_are_compiled_with_the_costs_of_the_file() {
         .map(tollgate::Name::as_str)
         .collect();
     assert_eq!(names, ["header:x-region"]);
-
-    // And each alone.
-    let mut problems = Problems::default();
-    assert!(read_rule(&rules[0], &mut problems).is_some());
-    assert!(read_client(&clients[0], &mut problems).is_some());
-    assert_eq!(problems.errors(), 0);
 }
 
 #[test]
-fn what_is_wrong_in_a_database_is_named_by_id_and_field() {
+fn problems_in_a_database_name_id_and_field() {
     let config = good("service: {}\ndatabase: { url: sqlite:x.db }\n");
     let rules = [
         node(&json!({ "id": "charges", "per": ["client"], "limit": { "rate": "10/fortnight" } })),
@@ -297,32 +289,32 @@ fn what_is_wrong_in_a_database_is_named_by_id_and_field() {
     ];
     let clients = [node(&json!({ "id": "m", "api_key_sha256": "abc" }))];
     let problems = config.policy.with_documents(&rules, &clients).unwrap_err();
-    let said = problems.to_string();
+    let found = problems.to_string();
     for part in [
         "rule \"charges\".limit.rate: \"10/fortnight\" is not a limit",
         "rule number 2: the field \"id\" is missing",
-        // Variables are for files: a database says what it means.
+        // Variables are for files, not for databases.
         "rule \"x\".limit: \"${HOME}\" is not a limit",
         "client \"m\".api_key_sha256: this is not a SHA-256",
     ] {
-        assert!(said.contains(part), "expected {part:?} in:\n{said}");
+        assert!(found.contains(part), "expected {part:?} in:\n{found}");
     }
     let twice = [
         node(&json!({ "id": "a", "per": [], "limit": "1/s" })),
         node(&json!({ "id": "a", "per": [], "limit": "2/s" })),
     ];
-    let said = config
+    let found = config
         .policy
         .with_documents(&twice, [])
         .unwrap_err()
         .to_string();
     assert_eq!(
-        said,
+        found,
         "rule \"a\".id: two rules have this id and no plan (give one of them another id or a plan of its own)"
     );
 }
 
-/// Valid values for many fields, each of which would be told by its name.
+/// Values of variables that must not appear in messages.
 fn hidden(name: &str) -> Option<String> {
     Some(
         match name {
@@ -338,7 +330,7 @@ fn hidden(name: &str) -> Option<String> {
     )
 }
 
-fn shows_nothing_hidden(text: &str, problems: &Problems, at_least: usize) {
+fn assert_nothing_hidden(text: &str, problems: &Problems, at_least: usize) {
     let rendered = problems.render("tollgate.yaml", text);
     assert!(problems.sorted().len() >= at_least, "{rendered}");
     for secret in ["hunter2", "Hunter2", "198.51.100"] {
@@ -347,7 +339,7 @@ fn shows_nothing_hidden(text: &str, problems: &Problems, at_least: usize) {
 }
 
 #[test]
-fn what_came_from_the_environment_is_in_no_error() {
+fn no_error_contains_a_value_of_the_environment() {
     let text = r#"
 gateway:
   listen: "${OPEN}"
@@ -366,7 +358,7 @@ rules:
   - { id: "${ANY}", plan: "${ANY}", per: ["${ANY}"], limit: { rate: "${ANY}", burst: "${ANY}" } }
 "#;
     let problems = parse(text, &hidden).unwrap_err();
-    shows_nothing_hidden(text, &problems, 25);
+    assert_nothing_hidden(text, &problems, 25);
     let text = r#"
 clients: [{ id: "${ANY}" }, { id: "${ANY}" }]
 rules:
@@ -374,11 +366,11 @@ rules:
   - { id: "${ANY}", plan: "${ANY}", match: { path: "${PATH_OF}" }, per: [], limit: 1/s }
 "#;
     let problems = parse(text, &hidden).unwrap_err();
-    shows_nothing_hidden(text, &problems, 4);
+    assert_nothing_hidden(text, &problems, 4);
 }
 
 #[test]
-fn what_came_from_the_environment_is_in_no_warning() {
+fn no_warning_contains_a_value_of_the_environment() {
     let text = r#"
 gateway: { listen: 10.0.0.1:80, upstreams: [{ path: /v1, to: "http://${ANY}" }] }
 identity: { client: ["${SOURCE}", ip], plan: "${SOURCE}" }
@@ -386,5 +378,5 @@ rules:
   - { id: "${ANY}", plan: "${ANY}", match: { path: "${PATH_OF}", plan: other }, per: [client], limit: 1/s }
 "#;
     let config = parse(text, &hidden).unwrap();
-    shows_nothing_hidden(text, &config.warnings, 5);
+    assert_nothing_hidden(text, &config.warnings, 5);
 }

@@ -1,4 +1,4 @@
-//! Configurations as users write them, and what they are told.
+//! Configurations as users write them, and the messages about them.
 
 #![expect(
     clippy::unwrap_used,

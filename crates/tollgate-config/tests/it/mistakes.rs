@@ -1,6 +1,6 @@
-//! Every mistake in `mistakes.txt`, and what is said about it, word by word.
+//! The mistakes in `mistakes.txt` and their messages, word by word.
 //!
-//! After a change of words: `UPDATE_MESSAGES=1 cargo test -p tollgate-config --test it messages`, and read what changed.
+//! After a change of messages: `UPDATE_MESSAGES=1 cargo test -p tollgate-config --test it mistake`, and read the diff.
 
 use std::fmt::Write as _;
 
@@ -33,7 +33,7 @@ fn mistakes(file: &str) -> Vec<Mistake<'_>> {
         .collect()
 }
 
-fn said(text: &str) -> String {
+fn message_of(text: &str) -> String {
     match parse(text, &env) {
         Ok(_) => panic!("nothing is wrong with:\n{text}"),
         Err(problems) => problems.render("tollgate.yaml", text),
@@ -41,27 +41,32 @@ fn said(text: &str) -> String {
 }
 
 #[test]
-fn the_messages_are_these() {
+fn every_mistake_has_its_message() {
     let file = std::fs::read_to_string(FILE).unwrap();
     let mistakes = mistakes(&file);
     assert!(mistakes.len() >= 80, "{} mistakes", mistakes.len());
     if std::env::var_os("UPDATE_MESSAGES").is_some() {
         let mut updated = String::new();
         for Mistake { name, text, .. } in &mistakes {
-            let said = said(text);
-            writeln!(updated, "=== {name}\n{text}--- says\n{}\n", said.trim_end()).unwrap();
+            let message = message_of(text);
+            writeln!(
+                updated,
+                "=== {name}\n{text}--- says\n{}\n",
+                message.trim_end()
+            )
+            .unwrap();
         }
         std::fs::write(FILE, updated).unwrap();
         return;
     }
     for Mistake { name, text, says } in mistakes {
-        let said = said(text);
-        assert_eq!(said.trim_end(), says.trim_end(), "{name}");
+        let message = message_of(text);
+        assert_eq!(message.trim_end(), says.trim_end(), "{name}");
     }
 }
 
 #[test]
-fn what_is_secret_is_not_in_any_message() {
+fn no_message_contains_a_secret() {
     let file = std::fs::read_to_string(FILE).unwrap();
     for Mistake { name, text, .. } in mistakes(&file) {
         let problems = parse(text, &env).unwrap_err();

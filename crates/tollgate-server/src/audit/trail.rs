@@ -80,7 +80,7 @@ impl Trail {
     ) -> Self {
         let shared = Arc::new(Shared {
             shards: Sharded::default(),
-            room: Room::for_at_most(config.most_folds),
+            room: Room::for_at_most(config.max_folds),
             hasher: RandomState::new(),
             backlog: Mutex::default(),
             arrived: Notify::new(),
@@ -213,7 +213,7 @@ impl Shared {
             backlog.accept(
                 fold.into_row(),
                 &self.config.scope,
-                self.config.most_backlog,
+                self.config.max_backlog,
             );
         }
         if backlog.len() > 0 {

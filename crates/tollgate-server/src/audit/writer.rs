@@ -159,10 +159,10 @@ async fn sweep(shared: &Shared, database: &Database) {
         let before_us = i64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(0);
         loop {
             match database
-                .sweep_violations(before_us, config.sweep_at_most)
+                .sweep_violations(before_us, config.max_sweep)
                 .await
             {
-                Ok(removed) if removed >= u64::from(config.sweep_at_most.max(1)) => {
+                Ok(removed) if removed >= u64::from(config.max_sweep.max(1)) => {
                     tokio::time::sleep(BREATH).await;
                 }
                 Ok(_) => {

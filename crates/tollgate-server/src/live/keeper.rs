@@ -164,7 +164,7 @@ impl Keeper {
                 "where the rules come from (rules_from) changes at the next start only",
             );
         }
-        let waiting = self.started.waiting_for_a_start(&config).join(", ");
+        let waiting = self.started.sections_needing_restart(&config).join(", ");
         // The rules stay those of the database, scope and cache that are followed.
         config.database.clone_from(&self.started.database);
         let config = Arc::new(config);

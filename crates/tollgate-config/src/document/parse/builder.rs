@@ -4,116 +4,113 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span as Marks, StrInput};
 
-use super::{DEEPEST, Document, MOST_NODES};
+use super::{Document, MAX_DEPTH, MAX_NODES};
+use crate::document::environment::{self, Environment, Replaced, VariableError};
 use crate::document::position::{Positions, Span};
-use crate::document::problem::{Problem, Problems, Spot};
+use crate::document::problem::{Location, Problem};
 use crate::document::reading::shortened;
-use crate::document::{Entry, Node, Scalar, Value};
+use crate::document::{Entry, Node, Scalar, Value, joined};
 
-/// A list or a map that is not finished.
+/// A list or a map that is not complete.
 enum Open {
-    List {
-        at: Span,
-        items: Vec<Node>,
-    },
-    Map {
-        at: Span,
-        entries: Vec<Entry>,
-        /// Where each key first stood.
-        known: HashMap<String, Span>,
-        /// A key that waits for its value; without a name if its value is to be forgotten.
-        key: Option<(Option<String>, Span)>,
-    },
+    List(Span, Vec<Node>),
+    Map(Span, OpenMap),
+}
+
+#[derive(Default)]
+struct OpenMap {
+    entries: Vec<Entry>,
+    /// The first position of each key.
+    known: HashMap<String, Span>,
+    /// A key that waits for its value; without a name if its value is to be dropped.
+    key: Option<(Option<String>, Span)>,
 }
 
 pub(super) struct Builder<'a> {
     pub(super) positions: &'a Positions<'a>,
+    env: &'a Environment<'a>,
     open: Vec<Open>,
-    root: Option<Node>,
-    documents: usize,
-    problems: Problems,
-    /// Where the text stops being YAML.
+    document: Document,
+    /// The position at which the text stops being YAML.
     pub(super) broken_at: Option<Span>,
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(positions: &'a Positions<'a>) -> Self {
+    pub(super) fn new(positions: &'a Positions<'a>, env: &'a Environment<'a>) -> Self {
         Self {
             positions,
+            env,
             open: Vec::new(),
-            root: None,
-            documents: 0,
-            problems: Problems::default(),
+            document: Document::default(),
             broken_at: None,
         }
     }
 
-    pub(super) fn document(self, finished: bool) -> Document {
-        Document {
-            root: self.root.filter(|_| finished),
-            problems: self.problems,
+    /// The tree of a text, if it could be read to its end, and the problems.
+    pub(super) fn build(&mut self, text: &str) -> Document {
+        let mut parser = Parser::new_from_str(text);
+        if self.run(text, &mut parser).is_none() {
+            self.document.root = None;
         }
+        std::mem::take(&mut self.document)
     }
 
-    /// Takes all events; `false` if the text is broken and ends early.
-    pub(super) fn run(&mut self, text: &str, parser: &mut Parser<'_, StrInput<'_>>) -> bool {
-        let mut nodes = 0;
+    /// Reads all events; `None` where it has to stop early.
+    fn run(&mut self, text: &str, parser: &mut Parser<'_, StrInput<'_>>) -> Option<()> {
+        let (mut nodes, mut documents) = (0, 0);
         while let Some(event) = parser.next_event() {
             let (event, marks) = match event {
                 Ok(event) => event,
                 Err(error) => {
-                    self.broken_at = Some(self.broken(text, &error));
-                    return false;
+                    self.broken_at = Some(self.report_broken(text, &error));
+                    return None;
                 }
             };
-            let at = self.span(marks);
+            let span = self.span(marks);
             nodes += 1;
-            if nodes > MOST_NODES {
-                self.error(at, "these are too many keys and values for one document")
+            if nodes > MAX_NODES {
+                self.error(span, "the document has too many keys and values")
                     .help("keep this many rules in a database");
-                return false;
+                return None;
             }
             match event {
-                Event::DocumentStart(_) if self.documents > 0 => {
-                    self.error(at, "a second document begins here")
-                        .help("a configuration is one document: leave out the \"---\", and what belongs to another");
-                    return false;
+                Event::DocumentStart(_) if documents > 0 => {
+                    self.error(span, "a second document begins here")
+                        .help("a configuration is one document: remove the \"---\" and what belongs to another");
+                    return None;
                 }
-                Event::DocumentStart(_) => self.documents += 1,
+                Event::DocumentStart(_) => documents += 1,
                 Event::Scalar(text, style, anchor, tag) => {
-                    self.plain_only(at, anchor, tag.is_some());
+                    self.reject_anchor_and_tag(span, anchor, tag.is_some());
                     let quoted = style != ScalarStyle::Plain;
-                    self.scalar(at, Scalar::new(text.into_owned(), quoted));
+                    self.scalar(span, Scalar::new(text.into_owned(), quoted));
                 }
                 Event::Alias(_) => {
-                    self.error(at, "aliases (*name) are not understood here")
+                    self.error(span, "aliases (*name) are not supported")
                         .help("write the value out; a value that begins with \"*\" needs quotes");
-                    self.place(at, Node::unknown(at));
+                    self.place(span, Value::Unknown);
                 }
                 Event::SequenceStart(anchor, tag) => {
-                    self.plain_only(at, anchor, tag.is_some());
-                    let items = Vec::new();
-                    self.open.push(Open::List { at, items });
+                    self.reject_anchor_and_tag(span, anchor, tag.is_some());
+                    self.open.push(Open::List(span, Vec::new()));
                 }
                 Event::MappingStart(anchor, tag) => {
-                    self.plain_only(at, anchor, tag.is_some());
-                    self.open.push(Open::Map {
-                        at,
-                        entries: Vec::new(),
-                        known: HashMap::new(),
-                        key: None,
-                    });
+                    self.reject_anchor_and_tag(span, anchor, tag.is_some());
+                    self.open.push(Open::Map(span, OpenMap::default()));
                 }
-                Event::SequenceEnd | Event::MappingEnd => self.close(),
+                Event::SequenceEnd | Event::MappingEnd => match self.open.pop()? {
+                    Open::List(span, items) => self.place(span, Value::List(items)),
+                    Open::Map(span, map) => self.place(span, Value::Map(map.entries)),
+                },
                 Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
             }
-            if self.open.len() > DEEPEST {
-                let message = format!("this is nested more than {DEEPEST} levels deep");
-                self.error(at, message);
-                return false;
+            if self.open.len() > MAX_DEPTH {
+                let message = format!("this is nested more than {MAX_DEPTH} levels deep");
+                self.error(span, message);
+                return None;
             }
         }
-        true
+        Some(())
     }
 
     fn span(&self, marks: Marks) -> Span {
@@ -121,139 +118,134 @@ impl<'a> Builder<'a> {
         self.positions.between_chars(from, to.max(from))
     }
 
-    pub(super) fn error(&mut self, at: Span, message: impl Into<String>) -> &mut Problem {
-        let spot = Spot {
-            at: Some(at),
-            path: self.path(),
-        };
-        self.problems.error(spot, message)
+    pub(super) fn error(&mut self, span: Span, message: impl Into<String>) -> &mut Problem {
+        let path = self.path();
+        self.error_in(path, span, message)
     }
 
-    /// The field that is being read.
+    fn error_in(&mut self, path: String, span: Span, message: impl Into<String>) -> &mut Problem {
+        let span = Some(span);
+        self.document
+            .problems
+            .error(Location { span, path }, message)
+    }
+
+    /// The path of the field that is being read.
     fn path(&self) -> String {
-        let mut path = String::new();
-        for open in &self.open {
-            match open {
-                Open::List { items, .. } => path.push_str(&format!("[{}]", items.len())),
-                Open::Map {
-                    key: Some((Some(key), _)),
-                    ..
-                } => {
-                    if !path.is_empty() {
-                        path.push('.');
-                    }
-                    path.push_str(key);
-                }
-                Open::Map { .. } => {}
-            }
-        }
-        path
+        self.open
+            .iter()
+            .fold(String::new(), |path, open| match open {
+                Open::List(_, items) => format!("{path}[{}]", items.len()),
+                Open::Map(
+                    _,
+                    OpenMap {
+                        key: Some((Some(key), _)),
+                        ..
+                    },
+                ) => joined(&path, key),
+                Open::Map(..) => path,
+            })
     }
 
-    fn plain_only(&mut self, at: Span, anchor: usize, is_tagged: bool) {
+    fn reject_anchor_and_tag(&mut self, span: Span, anchor: usize, is_tagged: bool) {
         if anchor > 0 {
-            self.error(at, "anchors (&name) are not understood here")
-                .help("leave the anchor out; a value that begins with \"&\" needs quotes");
+            self.error(span, "anchors (&name) are not supported")
+                .help("remove the anchor; a value that begins with \"&\" needs quotes");
         }
         if is_tagged {
-            self.error(at, "tags (!name) are not understood here")
-                .help("leave the tag out; a value that begins with \"!\" needs quotes");
+            self.error(span, "tags (!name) are not supported")
+                .help("remove the tag; a value that begins with \"!\" needs quotes");
         }
     }
 
-    fn scalar(&mut self, at: Span, scalar: Scalar) {
-        let Some(Open::Map {
-            known,
-            key: key @ None,
-            ..
-        }) = self.open.last_mut()
+    fn scalar(&mut self, span: Span, scalar: Scalar) {
+        let Some(Open::Map(
+            _,
+            OpenMap {
+                known,
+                key: key @ None,
+                ..
+            },
+        )) = self.open.last_mut()
         else {
-            let node = Node {
-                at: Some(at),
-                value: Value::Scalar(scalar),
-            };
-            return self.place(at, node);
+            let value = self.with_variables(span, scalar);
+            return self.place(span, value);
         };
         if scalar.is_null() {
-            *key = Some((None, at));
-            self.error(at, "a key is missing before the \":\"");
+            *key = Some((None, span));
+            self.error(span, "a key is missing before the \":\"");
             return;
         }
         let name = scalar.text;
-        match known.get(&name) {
-            Some(first) => {
-                let first = *first;
-                *key = Some((None, at));
-                let spot = Spot {
-                    at: Some(at),
-                    path: join(&self.path(), &name),
-                };
-                let shown = shortened(&name);
-                self.problems
-                    .error(
-                        spot,
-                        format!(
-                            "{shown} is said twice; it was said first in line {}",
-                            first.line
-                        ),
-                    )
-                    .help("keep one of them")
-                    .also(Some(first), "first said here");
+        let Some(first) = known.get(&name).copied() else {
+            known.insert(name.clone(), span);
+            *key = Some((Some(name), span));
+            return;
+        };
+        *key = Some((None, span));
+        let message = format!(
+            "{} is set twice, first in line {}",
+            shortened(&name),
+            first.line
+        );
+        self.error_in(joined(&self.path(), &name), span, message)
+            .help("keep one of them")
+            .related(Some(first), "first set here");
+    }
+
+    fn with_variables(&mut self, span: Span, scalar: Scalar) -> Value {
+        if !scalar.text.contains('$') {
+            return Value::Scalar(scalar);
+        }
+        match environment::replace(&scalar.text, self.env) {
+            Ok(Replaced {
+                text,
+                has_variables,
+            }) => Value::Scalar(Scalar {
+                written: has_variables.then(|| scalar.text.into()),
+                text,
+                ..scalar
+            }),
+            Err(VariableError::Unset(name)) => {
+                self.error(span, format!("the environment variable {name} is not set"))
+                    .help(format!(
+                        "set {name}, or give a default: ${{{name}:-default}}"
+                    ));
+                Value::Unknown
             }
-            None => {
-                known.insert(name.clone(), at);
-                *key = Some((Some(name), at));
+            Err(VariableError::Syntax) => {
+                self.error(
+                    span,
+                    "\"${\" begins a variable, but no name and \"}\" follow",
+                )
+                .help("write ${NAME} or ${NAME:-default}, or $${ for the characters \"${\"");
+                Value::Unknown
             }
         }
     }
 
-    /// Puts a finished value where it belongs.
-    fn place(&mut self, at: Span, node: Node) {
+    /// Puts a complete value where it belongs.
+    fn place(&mut self, span: Span, value: Value) {
+        let node = Node {
+            span: Some(span),
+            value,
+        };
         match self.open.last_mut() {
-            None => self.root = Some(node),
-            Some(Open::List { items, .. }) => items.push(node),
-            Some(Open::Map { entries, key, .. }) => match key.take() {
-                Some((Some(key), key_at)) => entries.push(Entry {
+            None => self.document.root = Some(node),
+            Some(Open::List(_, items)) => items.push(node),
+            Some(Open::Map(_, map)) => match map.key.take() {
+                Some((Some(key), key_span)) => map.entries.push(Entry {
                     key,
-                    key_at: Some(key_at),
+                    key_span: Some(key_span),
                     value: node,
                 }),
                 Some((None, _)) => {}
                 None => {
-                    *key = Some((None, at));
-                    self.error(at, "a key has to be a word, not a list or a map")
+                    map.key = Some((None, span));
+                    self.error(span, "a key must be a word, not a list or a map")
                         .help("a value that begins with \"{\" or \"[\" needs quotes");
                 }
             },
         }
-    }
-
-    fn close(&mut self) {
-        let (at, value) = match self.open.pop() {
-            Some(Open::List { at, items }) => (at, Value::List(items)),
-            Some(Open::Map { at, entries, .. }) => (at, Value::Map(entries)),
-            None => return,
-        };
-        let node = Node {
-            at: Some(at),
-            value,
-        };
-        self.place(at, node);
-    }
-}
-
-impl Node {
-    fn unknown(at: Span) -> Self {
-        Self {
-            at: Some(at),
-            value: Value::Unknown,
-        }
-    }
-}
-
-fn join(path: &str, key: &str) -> String {
-    match path {
-        "" => key.to_owned(),
-        _ => format!("{path}.{key}"),
     }
 }

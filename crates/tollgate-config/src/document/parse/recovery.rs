@@ -1,58 +1,56 @@
-//! Reads on where a text stops being YAML, so that what is wrong elsewhere is told as well.
+//! Reads on where a text stops being YAML, so that problems elsewhere are reported as well.
 //!
-//! The broken block (a section, or one of its list) is blanked, and the text is read again. Its value is unknown, so
-//! nobody complains about what it lacks; all that stands elsewhere keeps its place. What else is wrong within the block is
-//! told once it is YAML.
+//! The broken block (a section, or an item of its list) is blanked, and the text is read again. The value of the block is
+//! unknown, so nothing in it is reported as missing, and everything else keeps its position. Other problems in the block
+//! are reported once it is YAML.
 
 use super::builder::Builder;
-use super::{Document, Positions, Span};
+use super::{Document, Span};
+use crate::document::environment::Environment;
+use crate::document::position::Positions;
 use crate::document::problem::{Problem, Problems};
 use crate::document::{Node, Value};
 
-/// More broken blocks than this are not looked for.
-const MOST_BROKEN: usize = 10;
+/// Maximum number of broken blocks to look for.
+const MAX_BROKEN: usize = 10;
 
-/// A longer text is only read once: it is read up to four times for every broken block.
-const LONGEST: usize = 1 << 20;
+/// Maximum size of a text that is read again: up to four times for each broken block.
+const MAX_BYTES: usize = 1 << 20;
 
-/// One reading, and where it had to stop if the text is no YAML there.
+/// One pass over a text, and where it had to stop if the text is not YAML.
 pub(super) struct Reading {
     pub(super) document: Document,
     pub(super) broken: Option<Span>,
 }
 
-/// What can be read of a text whose first reading found it broken.
-pub(super) fn recover(original: &str, first: Reading) -> Document {
+/// Reads as much as possible of a text that the first pass found broken.
+pub(super) fn recover(original: &str, env: &Environment<'_>, first: Reading) -> Document {
     let mut found: Vec<Problem> = Vec::new();
     let (mut text, mut reading) = (original.to_owned(), first);
     let mut blanks = Vec::new();
-    while let Some(place) = reading.broken {
-        let is_worth_it = found.len() < MOST_BROKEN && text.len() <= LONGEST;
-        found.extend(reading.document.problems.last().cloned());
-        let next = match is_worth_it {
-            true => without_the_block_at(&text, place),
-            false => None,
-        };
-        let Some((without, at, read)) = next else {
-            // Nothing more can be told.
+    while let Some(span) = reading.broken {
+        let is_worth_it = found.len() < MAX_BROKEN && text.len() <= MAX_BYTES;
+        found.extend(reading.document.problems.last_mut().cloned());
+        let next = is_worth_it.then(|| without_block_at(&text, env, span));
+        let Some((rest, blanked, next)) = next.flatten() else {
             reading.document.root = None;
             break;
         };
-        blanks.extend(at);
-        (text, reading) = (without, read);
+        blanks.extend(blanked);
+        (text, reading) = (rest, next);
     }
     let Document { root, problems } = reading.document;
     let mut root = root.filter(|root| matches!(root.value, Value::Map(_)));
     let mut all = Problems::default();
-    // Blanks take as many bytes as what they stand for, and more columns.
+    // Blanks take as many bytes as what they replace, but more columns.
     let positions = Positions::of(original);
     let last = problems.sorted().into_iter().cloned();
     for mut problem in found.into_iter().chain(last) {
-        if let Some(at) = &mut problem.spot.at {
-            let start = original.floor_char_boundary(at.start);
-            *at = Span {
+        if let Some(span) = &mut problem.location.span {
+            let start = original.floor_char_boundary(span.start);
+            *span = Span {
                 start,
-                end: original.floor_char_boundary(at.end).max(start),
+                end: original.floor_char_boundary(span.end).max(start),
                 ..positions.at_byte(start)
             };
         }
@@ -69,49 +67,49 @@ pub(super) fn recover(original: &str, first: Reading) -> Document {
     }
 }
 
-/// The text without the block that is to blame for the break at this place, where the blanks are, and its reading.
-fn without_the_block_at(text: &str, place: Span) -> Option<(String, Vec<usize>, Reading)> {
+/// The text without the block that causes the break at this position, the bytes of the blanks, and its next pass.
+fn without_block_at(
+    text: &str,
+    env: &Environment<'_>,
+    span: Span,
+) -> Option<(String, Vec<usize>, Reading)> {
     let blocks = blocks(text);
     let nth = blocks
         .iter()
-        .rposition(|block| block.first_line <= place.line)?;
+        .rposition(|block| block.first_line <= span.line)?;
     let here = &blocks[nth];
     let before = nth.checked_sub(1).map(|before| &blocks[before]);
-    // An opened bracket is only noticed in the block behind it. Without the one that opened it, that block is read
-    // further; without that block, whatever follows is.
-    let behind = here.end;
+    // A bracket that is not closed is only noticed in the next block. Without the block that opened it, the next one is
+    // read further; without the next one, what follows is.
     let suspects: [(Vec<&Block>, usize); 3] = [
-        (before.into_iter().collect(), place.start + 1),
-        (vec![here], behind),
-        (before.into_iter().chain([here]).collect(), behind),
+        (before.into_iter().collect(), span.start + 1),
+        (vec![here], here.end),
+        (before.into_iter().chain([here]).collect(), here.end),
     ];
     suspects.into_iter().find_map(|(suspects, further)| {
-        let mut without = text.to_owned();
+        let mut rest = text.to_owned();
+        let suspects = suspects.into_iter();
         let blanks: Vec<usize> = suspects
-            .into_iter()
-            .filter_map(|block| block.blank(&mut without))
+            .filter_map(|block| block.blank(&mut rest))
             .collect();
-        let reading = read(&without);
+        let reading = read(&rest, env);
         let is_past = reading.broken.is_none_or(|next| next.start >= further);
-        (!blanks.is_empty() && is_past).then_some((without, blanks, reading))
+        (!blanks.is_empty() && is_past).then_some((rest, blanks, reading))
     })
 }
 
-pub(super) fn read(text: &str) -> Reading {
+pub(super) fn read(text: &str, env: &Environment<'_>) -> Reading {
     let positions = Positions::of(text);
-    let mut builder = Builder::new(&positions);
-    let mut parser = saphyr_parser::Parser::new_from_str(text);
-    let finished = builder.run(text, &mut parser);
-    let broken = builder.broken_at;
+    let mut builder = Builder::new(&positions, env);
     Reading {
-        document: builder.document(finished),
-        broken,
+        document: builder.build(text),
+        broken: builder.broken_at,
     }
 }
 
 /// Makes the values of blanked blocks unknown.
 fn forget(node: &mut Node, blanks: &[usize]) {
-    let is_blank = node.at.is_some_and(|at| blanks.contains(&at.start));
+    let is_blank = (node.span).is_some_and(|span| blanks.contains(&span.start));
     match &mut node.value {
         Value::Scalar(_) if is_blank => node.value = Value::Unknown,
         Value::List(items) => items.iter_mut().for_each(|item| forget(item, blanks)),
@@ -124,33 +122,32 @@ fn forget(node: &mut Node, blanks: &[usize]) {
     }
 }
 
-/// Lines that stand or fall together.
-#[derive(Debug)]
+/// A section, or an item of its list.
 struct Block {
     /// Counted from 1.
     first_line: usize,
-    /// Behind the `key:` or `-` that it begins with, in bytes.
+    /// The byte after the `key:` or `-` that it begins with.
     body: usize,
     end: usize,
 }
 
 impl Block {
-    /// Leaves its head, and a `~` for the rest. `None` if there is no rest.
+    /// Replaces all but its key by a `~`, and returns the byte of it. `None` if there is nothing to replace.
     fn blank(&self, text: &mut String) -> Option<usize> {
         let body = text.get(self.body..self.end)?;
-        let said = self.body + body.find(|c: char| !c.is_whitespace())?;
+        let first = self.body + body.find(|c: char| !c.is_whitespace())?;
         let blank = |byte: (usize, u8)| match byte {
-            (nth, _) if self.body + nth == said => '~',
+            (nth, _) if self.body + nth == first => '~',
             (_, b'\n') => '\n',
             _ => ' ',
         };
         let blanked: String = body.bytes().enumerate().map(blank).collect();
         text.replace_range(self.body..self.end, &blanked);
-        Some(said)
+        Some(first)
     }
 }
 
-/// The sections of a text, each of them as the items of its list if it has one.
+/// The sections of a text; a section that is a list as its items.
 fn blocks(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut indent_of_items = None;
@@ -158,14 +155,14 @@ fn blocks(text: &str) -> Vec<Block> {
     for (nth, line) in text.split_inclusive('\n').enumerate() {
         let end = start + line.len();
         let indent = line.len() - line.trim_start_matches(' ').len();
-        let said = line.trim();
+        let trimmed = line.trim();
         let is_section =
-            indent == 0 && said.starts_with(|c: char| c.is_alphanumeric() || "\"'_".contains(c));
-        let is_item = said == "-" || said.starts_with("- ");
-        let head = match said.find(':') {
+            indent == 0 && trimmed.starts_with(|c: char| c.is_alphanumeric() || "\"'_".contains(c));
+        let is_item = trimmed == "-" || trimmed.starts_with("- ");
+        let body = match trimmed.find(':') {
             Some(colon) if is_section => {
-                // Its list is only known when it begins.
-                indent_of_items = said.ends_with(':').then_some(None);
+                // Where its list is indented is known at the first item.
+                indent_of_items = trimmed.ends_with(':').then_some(None);
                 Some(start + colon + 1)
             }
             _ if is_item && indent_of_items.is_some_and(|at| at.is_none_or(|at| at == indent)) => {
@@ -174,7 +171,7 @@ fn blocks(text: &str) -> Vec<Block> {
             }
             _ => None,
         };
-        match (head, blocks.last_mut()) {
+        match (body, blocks.last_mut()) {
             (Some(body), _) => blocks.push(Block {
                 first_line: nth + 1,
                 body,

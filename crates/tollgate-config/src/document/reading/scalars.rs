@@ -1,12 +1,14 @@
-//! Readers of single values, and the words in which values are shown.
+//! Readers of single values, and the form in which messages show values.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
-use super::Place;
-use crate::document::problem::Problems;
-use crate::document::{Scalar, mask};
 use tollgate::words::{grouped, nearest};
+
+use super::Input;
+use crate::document::mask;
 
 /// Words as a list, such as `a, b and c`.
 #[must_use]
@@ -18,110 +20,149 @@ pub fn listed(words: &[&str], and: &str) -> String {
     }
 }
 
-/// Text from a user, to be shown in a message: in quotes, without control characters or passwords, at most 60 characters of it.
+/// Text from a user as messages show it: quoted, without control characters and passwords, at most 60 characters of it.
 #[must_use]
 pub fn shortened(text: &str) -> String {
-    const MOST: usize = 60;
+    const MAX_CHARS: usize = 60;
     let text = mask::without_password(text);
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{:?}…", text.get(..end).unwrap_or_default()),
         None => format!("{text:?}"),
     }
 }
 
-/// What a scalar may be shown as.
-pub(crate) fn shown(scalar: &Scalar) -> String {
-    shortened(scalar.shown())
-}
-
-/// Text of 1 to `most` characters, none of them control characters.
-pub(crate) fn text(
-    most: usize,
-    expected: &'static str,
-) -> impl Fn(&Place<'_>, &mut Problems) -> Option<String> {
-    move |place, problems| {
-        let scalar = place.scalar(expected, problems)?;
-        let length = scalar.text.chars().count();
+/// Text of 1 to `max` characters, none of them control characters.
+pub(crate) fn text(max: usize, expected: &'static str) -> impl Fn(&Input<'_>) -> Option<String> {
+    move |input| {
+        let text = &input.scalar(expected)?.text;
+        let length = text.chars().count();
         let wrong = if length == 0 {
             format!("this is empty; expected {expected}")
-        } else if length > most {
-            format!("this has {length} characters; {expected} has at most {most}")
-        } else if scalar.text.contains(char::is_control) {
+        } else if length > max {
+            format!("this has {length} characters; {expected} has at most {max}")
+        } else if text.contains(char::is_control) {
             format!("this has control characters in it; {expected} has none")
         } else {
-            return Some(scalar.text.clone());
+            return Some(text.clone());
         };
-        place.error(problems, wrong);
+        input.error(wrong);
         None
     }
 }
 
-/// A whole number as it is written: digits, with `_` between any two of them.
+/// A value whose type says what is wrong with its text. That may not be shown if the text came from the environment.
+pub(crate) fn parsed<T: FromStr<Err: Display>>(
+    expected: &'static str,
+) -> impl Fn(&Input<'_>) -> Option<T> {
+    move |input| match input.scalar(expected)?.text.parse() {
+        Ok(value) => Some(value),
+        Err(_) if input.is_from_environment() => {
+            input.unexpected(expected);
+            None
+        }
+        Err(error) => {
+            input.error(error.to_string());
+            None
+        }
+    }
+}
+
+/// A whole number: digits, with `_` between any two of them.
 #[must_use]
 pub fn whole_number(text: &str) -> Option<u64> {
     let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    text.split('_')
-        .all(is_digits)
-        .then(|| text.replace('_', "").parse().ok())
-        .flatten()
+    match text.split('_').all(is_digits) {
+        true => text.replace('_', "").parse().ok(),
+        false => None,
+    }
+}
+
+/// Values that `show` writes in messages, within a range.
+fn within<T: Copy + PartialOrd>(
+    input: &Input<'_>,
+    value: T,
+    range: &RangeInclusive<T>,
+    kind: &str,
+    show: impl Fn(T) -> String,
+) -> Option<T> {
+    if range.contains(&value) {
+        return Some(value);
+    }
+    let (min, max) = (show(*range.start()), show(*range.end()));
+    input.unexpected(&format!("{kind} from {min} to {max}"));
+    None
 }
 
 /// A [whole number](whole_number) within a range.
-pub(crate) fn number(
-    range: RangeInclusive<u64>,
-) -> impl Fn(&Place<'_>, &mut Problems) -> Option<u64> {
-    move |place, problems| {
-        let scalar = place.scalar("a whole number", problems)?;
-        let number = whole_number(&scalar.text);
-        if let Some(number) = number.filter(|number| range.contains(number)) {
-            return Some(number);
-        }
-        let (least, most) = (grouped(*range.start()), grouped(*range.end()));
-        let got = shown(scalar);
-        place.error(
-            problems,
-            format!("expected a whole number from {least} to {most}, got {got}"),
-        );
-        None
+pub(crate) fn number<T>(range: RangeInclusive<T>) -> impl Fn(&Input<'_>) -> Option<T>
+where
+    T: Copy + TryFrom<u64> + TryInto<u64>,
+{
+    let bound = |bound: T| bound.try_into().unwrap_or(u64::MAX);
+    let (min, max) = (bound(*range.start()), bound(*range.end()));
+    move |input| {
+        let expected = format!("a whole number from {} to {}", grouped(min), grouped(max));
+        input.parse(&expected, |text| {
+            let number = whole_number(text).filter(|number| (min..=max).contains(number));
+            T::try_from(number?).ok()
+        })
     }
 }
 
 /// True or false.
-pub(crate) fn truth(place: &Place<'_>, problems: &mut Problems) -> Option<bool> {
-    let truth = choice(&[("true", true), ("false", false)])(place, problems);
-    let said = place.peek().map(|scalar| scalar.text.to_ascii_lowercase());
-    let meant = match said.as_deref() {
-        Some("yes" | "on" | "y" | "1") => "true",
-        Some("no" | "off" | "n" | "0") => "false",
-        _ => return truth,
-    };
-    problems.last_help(format!("did you mean {meant:?}?"));
-    truth
+pub(crate) fn boolean(input: &Input<'_>) -> Option<bool> {
+    let value = choice(&[("true", true), ("false", false)])(input);
+    let visible = input
+        .as_scalar()
+        .filter(|scalar| !scalar.is_from_environment());
+    match visible
+        .map(|scalar| scalar.text.to_ascii_lowercase())
+        .as_deref()
+    {
+        Some("yes" | "on" | "y" | "1") => input.help_last("did you mean \"true\"?"),
+        Some("no" | "off" | "n" | "0") => input.help_last("did you mean \"false\"?"),
+        _ => {}
+    }
+    value
 }
 
 /// One of a few words.
-pub(crate) fn choice<T: Copy>(
-    words: &[(&'static str, T)],
-) -> impl Fn(&Place<'_>, &mut Problems) -> Option<T> {
-    move |place, problems| {
+pub(crate) fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&Input<'_>) -> Option<T> {
+    move |input| {
         let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
         let expected = listed(&names, "or");
-        let scalar = place.scalar(&expected, problems)?;
-        let found = words.iter().find(|(name, _)| *name == scalar.text);
-        if let Some((_, value)) = found {
+        let scalar = input.scalar(&expected)?;
+        if let Some((_, value)) = words.iter().find(|(name, _)| *name == scalar.text) {
             return Some(*value);
         }
-        let message = format!("expected {expected}, got {}", shown(scalar));
-        let problem = place.error(problems, message);
-        let meant = nearest(&scalar.text, &names);
-        if let Some(meant) = meant.filter(|_| !scalar.is_from_environment()) {
-            problem.help(format!("did you mean {meant:?}?"));
+        let mut problem = input.unexpected(&expected);
+        let similar = nearest(&scalar.text, &names);
+        if let Some(similar) = similar.filter(|_| !scalar.is_from_environment()) {
+            problem.help(format!("did you mean {similar:?}?"));
         }
         None
     }
 }
 
-const UNITS: [(&str, u64); 6] = [
+/// A word with a meaning of its own, or else what `read` accepts.
+pub(crate) fn or_word<'a, T: Clone>(
+    word: &'static str,
+    meaning: T,
+    read: impl Fn(&Input<'a>) -> Option<T>,
+) -> impl Fn(&Input<'a>) -> Option<T> {
+    move |input| {
+        if input.as_scalar().is_some_and(|scalar| scalar.text == word) {
+            return Some(meaning.clone());
+        }
+        let value = read(input);
+        if value.is_none() && input.as_scalar().is_some() {
+            input.help_last(&format!("or write {word}"));
+        }
+        value
+    }
+}
+
+const TIME_UNITS: [(&str, u64); 6] = [
     ("ms", 1),
     ("s", 1_000),
     ("m", 60_000),
@@ -130,55 +171,76 @@ const UNITS: [(&str, u64); 6] = [
     ("w", 604_800_000),
 ];
 
+const SIZE_UNITS: [(&str, u64); 4] = [
+    ("", 1),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+];
+
+/// A number and a unit, with or without spaces between them.
+fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit());
+    let (count, unit) = text.split_at(unit_at.unwrap_or(text.len()));
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit.trim_start())?;
+    count.parse::<u64>().ok()?.checked_mul(*factor)
+}
+
+/// An amount in the largest unit that divides it.
+fn in_unit(amount: u64, units: &[(&str, u64)]) -> String {
+    let divides = |(_, factor): &&(&str, u64)| amount > 0 && amount.is_multiple_of(*factor);
+    let unit = units.iter().rev().find(divides).or(units.first());
+    let (name, factor) = unit.copied().unwrap_or(("", 1));
+    format!("{}{name}", amount / factor)
+}
+
 /// A time such as `10ms`, `1m` or `30d`.
-pub(crate) fn duration(
-    range: RangeInclusive<Duration>,
-) -> impl Fn(&Place<'_>, &mut Problems) -> Option<Duration> {
-    move |place, problems| {
+pub(crate) fn duration(range: RangeInclusive<Duration>) -> impl Fn(&Input<'_>) -> Option<Duration> {
+    move |input| {
         let expected = "a time such as 10ms, 5s, 1m, 2h or 30d";
-        let scalar = place.scalar(expected, problems)?;
-        let Some(duration) = parsed_duration(&scalar.text) else {
-            let message = format!("expected {expected}, got {}", shown(scalar));
-            let problem = place.error(problems, message);
-            let is_bare = scalar.text.bytes().all(|b| b.is_ascii_digit());
-            if is_bare && !scalar.is_from_environment() {
-                problem.help(format!("say the unit: {0}ms or {0}s", scalar.text));
-            }
-            return None;
-        };
-        if range.contains(&duration) {
-            return Some(duration);
+        let scalar = input.scalar(expected)?;
+        if let Some(duration) = parsed_duration(&scalar.text) {
+            return within(input, duration, &range, "a time", duration_text);
         }
-        let (least, most) = (duration_text(*range.start()), duration_text(*range.end()));
-        let message = format!(
-            "expected a time from {least} to {most}, got {}",
-            shown(scalar)
-        );
-        place.error(problems, message);
+        let mut problem = input.unexpected(expected);
+        let is_bare = scalar.text.bytes().all(|b| b.is_ascii_digit());
+        if is_bare && !scalar.is_from_environment() {
+            problem.help(format!("add the unit: {0}ms or {0}s", scalar.text));
+        }
         None
     }
 }
 
-/// A time span such as `250ms`, `10s` or `1h`.
+/// A time such as `250ms`, `10s` or `1h`.
 #[must_use]
 pub fn parsed_duration(text: &str) -> Option<Duration> {
-    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
-    let (count, unit) = text.split_at(unit_at);
-    let unit = unit.trim_start();
-    let (_, length) = UNITS.iter().find(|(name, _)| *name == unit)?;
-    let count: u64 = count.parse().ok()?;
-    Some(Duration::from_millis(count.checked_mul(*length)?))
+    with_unit(text, &TIME_UNITS).map(Duration::from_millis)
 }
 
-/// A time in the largest unit that divides it; weeks are said in days.
+/// A time in the largest unit that divides it; weeks as days.
 pub(crate) fn duration_text(duration: Duration) -> String {
     let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let mut units = UNITS.iter().rev().skip(1);
-    let fits = units.find(|(_, length)| ms > 0 && ms.is_multiple_of(*length));
-    match fits {
-        Some((unit, length)) => format!("{}{unit}", ms / length),
-        None => format!("{ms}ms"),
+    let [to_days @ .., _weeks] = &TIME_UNITS;
+    in_unit(ms, to_days)
+}
+
+/// A number of bytes such as `4096`, `32KiB` or `100MiB`.
+pub(crate) fn size<T>(range: RangeInclusive<T>) -> impl Fn(&Input<'_>) -> Option<T>
+where
+    T: Copy + TryFrom<u64> + TryInto<u64>,
+{
+    let bound = |bound: T| bound.try_into().unwrap_or(u64::MAX);
+    let range = bound(*range.start())..=bound(*range.end());
+    move |input| {
+        let expected = "a size such as 32KiB, 100MiB or 1GiB";
+        let size = input.parse(expected, |text| with_unit(text, &SIZE_UNITS))?;
+        T::try_from(within(input, size, &range, "a size", size_text)?).ok()
     }
+}
+
+/// A size in the largest unit that divides it.
+pub(crate) fn size_text(bytes: u64) -> String {
+    in_unit(bytes, &SIZE_UNITS)
 }
 
 #[cfg(test)]
@@ -197,6 +259,8 @@ mod tests {
             assert_eq!(duration, Duration::from_millis(ms));
             assert_eq!(duration_text(duration), text.replace(' ', ""));
         }
+        assert_eq!(duration_text(Duration::from_secs(14 * 86_400)), "14d");
+        assert_eq!(duration_text(Duration::ZERO), "0ms");
         for wrong in [
             "",
             "10",
@@ -212,7 +276,33 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_their_separators_between_digits() {
+    fn sizes_are_read_and_written() {
+        let parsed = |text| with_unit(text, &SIZE_UNITS);
+        for (text, bytes) in [
+            ("0", 0),
+            ("100", 100),
+            ("32KiB", 32_768),
+            ("100MiB", 104_857_600),
+            ("2 GiB", 2_147_483_648),
+        ] {
+            assert_eq!(parsed(text), Some(bytes), "{text}");
+            assert_eq!(size_text(bytes), text.replace(' ', ""));
+        }
+        for wrong in [
+            "",
+            "MiB",
+            "-1",
+            "1.5MiB",
+            "1 MB",
+            "99999999999999999999",
+            "99999999999GiB",
+        ] {
+            assert_eq!(parsed(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_separators_only_between_digits() {
         for (text, number) in [("0", 0), ("1_000", 1_000), ("1_0_0", 100)] {
             assert_eq!(whole_number(text), Some(number), "{text}");
         }
@@ -234,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_short_and_has_no_password() {
+    fn shortened_text_has_no_password() {
         assert_eq!(shortened("redis://u:pw@h\n"), "\"redis://u:***@h\\n\"");
         assert!(shortened(&"x".repeat(1_000)).len() < 80);
     }

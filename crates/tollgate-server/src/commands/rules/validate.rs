@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::commands::database::Meant;
 use crate::failure::Failure;
 use tollgate_config::PolicyConfig;
-use tollgate_config::document::{Node, Problems, Spot};
+use tollgate_config::document::{Location, Node, Problems};
 
 /// Whether these rules and clients can be used together, by the identity, paths and costs of the configuration that was
 /// named, or the usual ones.
@@ -39,7 +39,7 @@ pub(super) fn validate_nodes(
         .chain(clients)
         .any(|node| node.get("id").is_none())
     {
-        problems.error(Spot::default(), "every rule and every client needs an id");
+        problems.error(Location::default(), "every rule and every client needs an id");
         return Err(problems);
     }
     policy.with_documents(rules, clients).map(drop)

@@ -134,7 +134,7 @@ fn the_body_file_of_denials_is_checked() {
     assert_eq!(code, 2, "{error}");
     assert!(
         error.contains(
-            "in \"slow.txt\" there is no placeholder {rul}, in line 2 of the body at column 3"
+            "in \"slow.txt\" there is no placeholder {rul}, at line 2, column 3 of the body"
         ),
         "{error}"
     );

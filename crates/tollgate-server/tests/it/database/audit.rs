@@ -188,7 +188,7 @@ async fn a_million_from_many_threads_are_all_accounted_for(test_database: TestDa
         database.clone(),
         AuditConfig {
             // Too few for all of them.
-            most_folds: 4_096,
+            max_folds: 4_096,
             ..config()
         },
     );
@@ -369,7 +369,7 @@ async fn only_violations_older_than_the_retention_are_removed(test_database: Tes
         AuditConfig {
             retention: Some(hour),
             sweep_every: Duration::from_millis(20),
-            sweep_at_most: 60,
+            max_sweep: 60,
             ..config()
         },
     );
@@ -405,7 +405,7 @@ async fn a_batch_that_is_sent_twice_counts_once(test_database: TestDatabase) {
 async fn more_buckets_than_there_is_room_for_are_counted_as_lost(test_database: TestDatabase) {
     let database = test_database.open().await;
     let small = AuditConfig {
-        most_folds: 160,
+        max_folds: 160,
         ..at_the_end()
     };
     let trail = Trail::start(database.clone(), small);
@@ -505,7 +505,7 @@ fn a_lasting_outage_costs_a_bounded_backlog() {
         let mut test_database = TestDatabase::postgres();
         let database = test_database.open().await;
         let small = AuditConfig {
-            most_backlog: 500,
+            max_backlog: 500,
             ..config()
         };
         let trail = Trail::start(database.clone(), small);
@@ -544,7 +544,7 @@ fn a_full_disk_costs_counted_violations_and_no_delay() {
         let database = Database::open(&url).await.unwrap();
         disk.fill_but(256 << 10);
         let small = AuditConfig {
-            most_backlog: 2_000,
+            max_backlog: 2_000,
             batch: 100,
             ..config()
         };

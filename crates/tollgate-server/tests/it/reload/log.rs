@@ -138,7 +138,7 @@ fn a_trail_logs_a_failure_once_and_recovery_with_the_loss_once() {
         let mut test_database = TestDatabase::postgres();
         let config = AuditConfig {
             retention: None,
-            most_backlog: 1,
+            max_backlog: 1,
             ..trail_config()
         };
         let trail = Trail::start(open(&test_database).await, config);
@@ -227,7 +227,7 @@ fn a_sweep_goes_on_until_nothing_old_is_left() {
         database.write_violations(1, &rows).await.unwrap();
         let config = AuditConfig {
             sweep_every: Duration::from_secs(3_600),
-            sweep_at_most: 10,
+            max_sweep: 10,
             ..trail_config()
         };
         let trail = Trail::start(database.clone(), config);
