@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use tollgate_tower::answer::{Answers, HeaderFamilies};
 
-use crate::document::reading::{Fields, Input, choice, map, text};
+use crate::document::reading::{Fields, Input, choice, list, map, text};
 use crate::document::{Location, Problems};
 use crate::template::{MAX_BYTES, Template, TemplateError};
 use crate::values::file;
@@ -33,13 +33,14 @@ struct DeniedBody {
 impl AnswersConfig {
     pub(super) fn answers(&self) -> Answers {
         let answers = Answers::new(self.families);
-        let denied = self.denied.as_ref();
-        let Some((denied, template)) =
-            denied.and_then(|denied| Some((denied, denied.template.clone()?)))
+        let Some(DeniedBody {
+            template: Some(template),
+            content_type,
+            ..
+        }) = self.denied.clone()
         else {
             return answers;
         };
-        let content_type = denied.content_type.clone();
         answers.with(move |denial| {
             let mut response = http::Response::new(template.write(denial).into());
             *response.status_mut() = denial.status();
@@ -110,7 +111,7 @@ pub(super) fn answers(fields: &Fields<'_>) -> Option<AnswersConfig> {
 /// An empty list is a choice: no headers.
 fn families(input: &Input<'_>) -> Option<HeaderFamilies> {
     let words = ["x-ratelimit", "ratelimit", "retry-after"].map(|word| (word, word));
-    let sent = input.list("x-ratelimit, ratelimit and retry-after", choice(&words))?;
+    let sent = list("x-ratelimit, ratelimit and retry-after", choice(&words))(input)?;
     Some(HeaderFamilies {
         legacy: sent.contains(&"x-ratelimit"),
         standard: sent.contains(&"ratelimit"),
@@ -154,13 +155,9 @@ fn body(input: &Input<'_>, is_json: bool) -> Option<Template> {
         Ok(template) => Some(template),
         // The name may be a part of what the environment holds.
         Err(TemplateError::Unknown(..)) if input.is_from_environment() => {
-            input.error("it contains an unknown placeholder");
-            None
+            input.reject("it contains an unknown placeholder", "")
         }
-        Err(error) => {
-            input.error(error.to_string()).help(error.help());
-            None
-        }
+        Err(error) => input.reject(error.to_string(), &error.help()),
     }
 }
 

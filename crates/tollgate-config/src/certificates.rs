@@ -85,7 +85,12 @@ fn warn_of_dates(
             1 => "the certificate".to_owned(),
             _ => format!("certificate {}", nth + 1),
         };
-        problems.warning(location.clone(), format!("{which} in {file:?} {wrong}"));
+        let help = "renew it, or check the clock of this machine";
+        problems.warning(
+            location.clone(),
+            format!("{which} in {file:?} {wrong}"),
+            help,
+        );
     }
 }
 

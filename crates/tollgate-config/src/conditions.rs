@@ -39,15 +39,10 @@ pub(super) fn conditions(fields: &Fields<'_>) -> Option<Conditions> {
         return None;
     }
     // Each of them was checked, so this does not fail.
-    match conditions.compile() {
-        Ok(compiled) => conditions.compiled = compiled,
-        Err(_) => {
-            fields
-                .input()
-                .error("no request can match these conditions");
-            return None;
-        }
-    }
+    let Ok(compiled) = conditions.compile() else {
+        return (fields.input()).reject("no request can match these conditions", "");
+    };
+    conditions.compiled = compiled;
     Some(conditions)
 }
 

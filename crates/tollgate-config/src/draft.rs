@@ -16,7 +16,7 @@ use super::store::{StoreDraft, store};
 use super::traces::{TracesConfig, traces};
 use super::values::MINUTE;
 use crate::document::reading::{
-    Fields, Input, choice, duration, items, map, map_with_hints, parsed,
+    Fields, Input, choice, duration, list, map, map_with_hints, parsed,
 };
 
 /// The sections of a configuration.
@@ -51,63 +51,35 @@ impl<'a> Draft<'a> {
     }
 
     fn of(fields: &Fields<'a>) -> Option<Self> {
+        let delay = duration(Duration::ZERO..=MINUTE * 5);
+        let route = parsed("a path such as /v1/users/{id}");
+        let client = map_with_hints(&identity::CLIENT_HINTS, identity::client);
+        let rule = map_with_hints(&rules::HINTS, rules::rule);
         let mut draft = Self {
             root: fields.input().clone(),
             gateway: fields.read("gateway", map(gateway)),
             service: fields.read("service", map(service)),
             admin: fields.read("admin", map(admin)),
-            store: StoreDraft::default(),
-            database: None,
-            rules_from: RulesFrom::File,
-            audit: None,
-            log: LogConfig::default(),
-            traces: None,
-            shutdown_delay: Duration::ZERO,
-            answers: None,
-            identity: IdentityConfig::default(),
-            paths: PathRules::default(),
-            routes: Vec::new(),
-            clients: Vec::new(),
-            costs: Vec::new(),
-            rules: Vec::new(),
+            store: fields.read("store", map(store)).unwrap_or_default(),
+            database: fields.read("database", map(database)),
+            rules_from: rules_from(fields),
+            audit: audit_trail(fields),
+            log: fields.read("log", map(log)).unwrap_or_default(),
+            traces: fields.read("traces", map(traces)),
+            shutdown_delay: fields.read("shutdown_delay", delay).unwrap_or_default(),
+            answers: fields.read("answers", map(answers)),
+            identity: fields.read("identity", map(identity)).unwrap_or_default(),
+            paths: fields.read("paths", map(paths)).unwrap_or_default(),
+            routes: (fields.read("routes", list("routes", route))).unwrap_or_default(),
+            clients: (fields.read("clients", list("clients", client))).unwrap_or_default(),
+            costs: (fields.read("costs", list("costs", map(cost)))).unwrap_or_default(),
+            rules: (fields.read("rules", list("rules", rule))).unwrap_or_default(),
         };
-        fields.set("store", &mut draft.store, map(store));
-        draft.database = fields.read("database", map(database));
-        draft.rules_from = rules_from(fields);
-        draft.audit = draft.audit_trail(fields);
-        fields.set("log", &mut draft.log, map(log));
-        draft.traces = fields.read("traces", map(traces));
-        let delay = duration(Duration::ZERO..=MINUTE * 5);
-        fields.set("shutdown_delay", &mut draft.shutdown_delay, delay);
-        draft.answers = fields.read("answers", map(answers));
-        fields.set("identity", &mut draft.identity, map(identity));
-        fields.set("paths", &mut draft.paths, map(paths));
-        let route = parsed("a path such as /v1/users/{id}");
-        fields.set("routes", &mut draft.routes, items("routes", route));
-        let client = map_with_hints(&identity::CLIENT_HINTS, identity::client);
-        fields.set("clients", &mut draft.clients, items("clients", client));
-        fields.set("costs", &mut draft.costs, items("costs", map(cost)));
-        let rule = map_with_hints(&rules::HINTS, rules::rule);
-        fields.set("rules", &mut draft.rules, items("rules", rule));
+        if let (Some(audit), Some(database)) = (&mut draft.audit, &draft.database) {
+            audit.scope = database.scope.to_string();
+        }
         draft.check_addresses();
         Some(draft)
-    }
-
-    /// The audit trail: kept if there is a database, unless the file turns it off.
-    fn audit_trail(&self, fields: &Fields<'a>) -> Option<AuditConfig> {
-        let section = fields.read("audit", map(audit));
-        if section.as_ref().is_some_and(|(enabled, _)| *enabled) && !fields.has("database") {
-            fields
-                .error_at(
-                    "audit",
-                    "the audit trail needs a database, and none is configured",
-                )
-                .help("add database: { url: \"sqlite:tollgate.db\" }, or remove `audit`");
-        }
-        let scope = self.database.as_ref()?.scope;
-        let (enabled, audit) = section.unwrap_or((true, AuditConfig::default()));
-        let scope = scope.to_string();
-        enabled.then_some(AuditConfig { scope, ..audit })
     }
 
     /// Only one of several listeners could use an address.
@@ -120,12 +92,25 @@ impl<'a> Draft<'a> {
                 continue;
             };
             let message = format!("{first} already listens on this address");
-            self.root
-                .error_at(self.root.location_of(name), message)
+            let first = self.root.location_of(first).span;
+            (self.root.error_at(self.root.location_of(name), message))
                 .help("give each a port of its own")
-                .related(self.root.location_of(first).span, "the first is here");
+                .related(first, "the first is here");
         }
     }
+}
+
+/// The audit trail: kept if there is a database, unless the file turns it off.
+fn audit_trail(fields: &Fields<'_>) -> Option<AuditConfig> {
+    let has_database = fields.has("database");
+    let default = (has_database, AuditConfig::default());
+    let (is_on, audit) = fields.read("audit", map(audit)).unwrap_or(default);
+    if is_on && !has_database {
+        let message = "the audit trail needs a database, and none is configured";
+        (fields.error_at("audit", message))
+            .help("add database: { url: \"sqlite:tollgate.db\" }, or remove `audit`");
+    }
+    is_on.then_some(audit)
 }
 
 /// The addresses of all listeners, with their names.
@@ -149,17 +134,14 @@ fn rules_from(fields: &Fields<'_>) -> RulesFrom {
     let in_file = in_file.find(|name| fields.input().field(name).is_some());
     match (chosen, in_file) {
         (Some(RulesFrom::Database), _) if !has_database => {
-            fields
-                .error_at(
-                    "rules_from",
-                    "rules_from is database, and no database is configured",
-                )
+            let message = "rules_from is database, and no database is configured";
+            (fields.error_at("rules_from", message))
                 .help("add database: { url: \"sqlite:tollgate.db\" }");
         }
         (Some(RulesFrom::Database), Some(name)) => {
+            let message = format!("{name} are in this file, but rules_from is database");
             let chosen = fields.location_of("rules_from").span;
-            fields
-                .error_at(name, format!("{name} are in this file, but rules_from is database"))
+            (fields.error_at(name, message))
                 .help("rules and clients come from one place: remove them here, or set rules_from: file")
                 .related(chosen, "set here");
         }
@@ -168,12 +150,10 @@ fn rules_from(fields: &Fields<'_>) -> RulesFrom {
             let message = format!(
                 "{name} are in this file, and a database is configured that can hold them as well"
             );
-            fields
-                .error_at(name, message)
-                .help(
-                    "choose: rules_from: file (the database then keeps only the audit trail), or rules_from: database and no rules \
-                     and clients here",
-                )
+            let help = "choose: rules_from: file (the database then keeps only the audit trail), or rules_from: database and no \
+                        rules and clients here";
+            (fields.error_at(name, message))
+                .help(help)
                 .related(database, "the database");
         }
         (None, None) if has_database => return RulesFrom::Database,

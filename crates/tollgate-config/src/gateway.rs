@@ -188,11 +188,8 @@ fn front(fields: &Fields<'_>) -> Front {
         ("pass", OverrideHeaders::Pass),
         ("drop", OverrideHeaders::Drop),
     ];
-    fields.set(
-        "override_headers",
-        &mut front.override_headers,
-        choice(&words),
-    );
+    let overrides = &mut front.override_headers;
+    fields.set("override_headers", overrides, choice(&words));
     fields.set("via", &mut front.via, boolean);
     fields.set("fast_path", &mut front.fast_path, boolean);
     fields.set("drain", &mut front.drain, &time);

@@ -13,24 +13,18 @@ use tollgate_tower::identity::{
 };
 
 use super::values::plan;
-use crate::document::reading::{Fields, Input, boolean, choice, number, parsed, text};
+use crate::document::reading::{Fields, Input, boolean, choice, list, number, parsed, text};
 use crate::document::{Location, Problems};
 
 pub(super) fn identity(fields: &Fields<'_>) -> Option<IdentityConfig> {
     let mut identity = IdentityConfig::default();
     let source = "a source of clients: api_key:NAME, header:NAME, bearer or ip";
-    let client = sources(
-        "sources of clients, such as ip",
-        source,
-        ClientSource::is_ip,
-    );
+    let client = sources(source, ClientSource::is_ip);
     fields.set("client", &mut identity.client, client);
-    let source = "a source of plans: header:NAME";
-    let plan = sources("sources of plans, such as header:X-Plan", source, |_| false);
+    let plan = sources("a source of plans: header:NAME", |_| false);
     fields.set("plan", &mut identity.plan, plan);
-    fields.set("trusted_proxies", &mut identity.trusted_proxies, |input| {
-        input.list("networks such as 10.0.0.0/8", network)
-    });
+    let networks = list("networks such as 10.0.0.0/8", network);
+    fields.set("trusted_proxies", &mut identity.trusted_proxies, networks);
     let words = [
         ("x-forwarded-for", ProxyHeader::XForwardedFor),
         ("forwarded", ProxyHeader::Forwarded),
@@ -42,13 +36,12 @@ pub(super) fn identity(fields: &Fields<'_>) -> Option<IdentityConfig> {
 
 /// A list of sources without duplicates. One that every request has must be the last.
 fn sources<T: FromStr<Err: Display> + PartialEq>(
-    list: &'static str,
     expected: &'static str,
     is_last: fn(&T) -> bool,
 ) -> impl Fn(&Input<'_>) -> Option<Vec<T>> {
     move |input| {
         let mut sources = Vec::new();
-        for item in input.items(list)? {
+        for item in input.items("sources such as header:X-Name")? {
             let Some(source) = parsed(expected)(&item) else {
                 continue;
             };
@@ -74,11 +67,11 @@ fn network(input: &Input<'_>) -> Option<IpNet> {
     if network == network.trunc() {
         return Some(network);
     }
-    let mut problem = input.unexpected("a network without bits behind its prefix");
-    if !input.is_from_environment() {
-        problem.help(format!("the network is {}", network.trunc()));
-    }
-    None
+    let help = match input.is_from_environment() {
+        true => String::new(),
+        false => format!("the network is {}", network.trunc()),
+    };
+    input.reject_value("a network without bits behind its prefix", &help)
 }
 
 pub(super) fn paths(fields: &Fields<'_>) -> Option<PathRules> {
@@ -95,10 +88,10 @@ pub(super) fn paths(fields: &Fields<'_>) -> Option<PathRules> {
     ];
     fields.set("encoded_slash", &mut paths.encoded_slash, choice(&words));
     let classes = PathClass::ALL.map(|class| (class.as_str(), class));
-    fields.set("accept", &mut paths.accept, |input| {
-        let accepted = input.list("classes of paths such as control", choice(&classes))?;
-        Some(accepted.into_iter().collect())
-    });
+    let accepted = list("classes of paths such as control", choice(&classes));
+    if let Some(accepted) = fields.read("accept", accepted) {
+        paths.accept = accepted.into_iter().collect();
+    }
     Some(paths)
 }
 
@@ -134,8 +127,7 @@ pub(super) fn client(fields: &Fields<'_>) -> Option<ClientEntry> {
             true => "a client cannot have such an id, plan or key".to_owned(),
             false => error.to_string(),
         };
-        fields.input().error(message);
-        return None;
+        return fields.input().reject(message, "");
     }
     Some(ClientEntry {
         client,
@@ -152,12 +144,8 @@ fn sha256(input: &Input<'_>) -> Option<[u8; 32]> {
     }
     // It may be the key itself, so it is not shown.
     let length = digits.chars().count();
-    input
-        .error(format!(
-            "this is not a SHA-256: expected 64 hex digits, got {length} characters"
-        ))
-        .help("`printf %s KEY | sha256sum` prints it");
-    None
+    let message = format!("this is not a SHA-256: expected 64 hex digits, got {length} characters");
+    input.reject(message, "`printf %s KEY | sha256sum` prints it")
 }
 
 /// All clients, if no two have the same id or key.
@@ -175,21 +163,15 @@ pub(super) fn clients(entries: &[ClientEntry], problems: &RefCell<Problems>) -> 
             (None, None) => continue,
         };
         let message = format!("{} has the same {what}", first.location.path);
-        problems
-            .error(entry.location.clone(), message)
+        (problems.error(entry.location.clone(), message))
             .help(format!("give each client its own {what}"))
             .related(first.location.span, "the first is here");
     }
     if problems.errors() > before {
         return None;
     }
-    match Clients::new(entries.iter().map(|entry| entry.client.clone())) {
-        Ok(clients) => Some(clients),
-        Err(error) => {
-            problems.error(Location::default(), error.to_string());
-            None
-        }
-    }
+    let clients = Clients::new(entries.iter().map(|entry| entry.client.clone()));
+    problems.check(clients, Location::default())
 }
 
 /// The identity of a configuration, if its names cannot be confused with the ids of these clients.
@@ -215,9 +197,8 @@ pub(super) fn compile(
         true => "this id is reserved: names from a header begin like it".to_owned(),
         false => error.to_string(),
     };
-    let location = entry.map(|entry| entry.location.clone());
-    problems
-        .borrow_mut()
-        .error(location.unwrap_or_default(), message);
-    None
+    let location = entry
+        .map(|entry| entry.location.clone())
+        .unwrap_or_default();
+    problems.borrow_mut().check(Err(message), location)
 }

@@ -6,7 +6,7 @@ use tollgate::{Algorithm, Limit, LimitError, Rate};
 
 use super::values::{DAY, MILLISECOND};
 use crate::document::reading::{
-    Fields, Input, choice, duration, listed, map_with_hints, number, parsed,
+    Fields, Input, choice, duration, listed, map_with_hints, number, parsed, whole_number,
 };
 
 /// A limit: `{ algorithm: token_bucket, rate: 10/s, burst: 50 }` or `"10/s burst 50"`.
@@ -60,10 +60,7 @@ fn from_map(fields: &Fields<'_>) -> Option<Limit> {
     match limit? {
         _ if !fields.are_right() => None,
         Ok(limit) => Some(limit),
-        Err(error) => {
-            fields.input().error(error.to_string());
-            None
-        }
+        Err(error) => fields.input().reject(error.to_string(), ""),
     }
 }
 
@@ -74,11 +71,8 @@ fn algorithm(fields: &Fields<'_>) -> Option<Algorithm> {
         return fields.read("algorithm", choice(&all));
     }
     if fields.has("limit") || fields.has("window") {
-        fields
-            .input()
-            .error("the field \"algorithm\" is missing")
-            .help("a limit with a window is fixed_window, sliding_log or sliding_counter");
-        return None;
+        let help = "a limit with a window is fixed_window, sliding_log or sliding_counter";
+        return (fields.input()).reject("the field \"algorithm\" is missing", help);
     }
     Some(match fields.has("queue") && !fields.has("burst") {
         true => Algorithm::LeakyBucket,
@@ -109,14 +103,13 @@ fn bucket(
 
 fn rate(input: &Input<'_>) -> Option<Rate> {
     let expected = "a rate such as 10/s or 600/min";
-    let scalar = input.scalar(expected)?;
-    let is_bare = scalar.text.bytes().all(|b| b.is_ascii_digit());
-    if !is_bare || scalar.is_from_environment() {
-        return parsed(expected)(input);
+    match whole_number(input.visible_text()) {
+        Some(number) => {
+            let help = format!("add the time: {number}/s or {number}/min");
+            input.reject_value(expected, &help)
+        }
+        None => parsed(expected)(input),
     }
-    let help = format!("add the time: {0}/s or {0}/min", scalar.text);
-    input.unexpected(expected).help(help);
-    None
 }
 
 fn window(

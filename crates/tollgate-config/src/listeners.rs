@@ -65,16 +65,10 @@ pub struct Admin {
 impl ConnectionLimits {
     /// Reads `max_connections` and `connections_per_address`.
     pub(super) fn read(&mut self, fields: &Fields<'_>) {
-        let Self {
-            max_connections,
-            per_address,
-        } = self;
-        fields.set("max_connections", max_connections, number(10..=10_000_000));
-        fields.set(
-            "connections_per_address",
-            per_address,
-            number(0..=10_000_000),
-        );
+        let count = number(10..=10_000_000);
+        fields.set("max_connections", &mut self.max_connections, count);
+        let count = number(0..=10_000_000);
+        fields.set("connections_per_address", &mut self.per_address, count);
     }
 
     /// The same limits with at most this many connections. The share of one address stays the same.
@@ -96,8 +90,8 @@ impl WaitingLimits {
     /// Reads `max_waiting` and `waiting_per_address`.
     pub(super) fn read(&mut self, fields: &Fields<'_>) {
         self.max_waiting = fields.read("max_waiting", number(1..=10_000_000));
-        let per_address = &mut self.per_address;
-        fields.set("waiting_per_address", per_address, number(0..=10_000_000));
+        let count = number(0..=10_000_000);
+        fields.set("waiting_per_address", &mut self.per_address, count);
     }
 
     /// Maximum number of waiting requests at a listener with this many connections.
@@ -119,12 +113,8 @@ impl Service {
 }
 
 pub(super) fn service(fields: &Fields<'_>) -> Option<Service> {
-    let (listen, token) = protected(
-        fields,
-        8081,
-        "the decision service",
-        "TOLLGATE_SERVICE_TOKEN",
-    );
+    let variable = "TOLLGATE_SERVICE_TOKEN";
+    let (listen, token) = protected(fields, 8081, "the decision service", variable);
     let mut service = Service {
         listen,
         token,
@@ -146,14 +136,10 @@ pub(super) fn service(fields: &Fields<'_>) -> Option<Service> {
     service.connections.read(fields);
     service.waiting.read(fields);
     fields.section("rls", |fields| {
-        let rls = &mut service.rls;
+        let (rls, time) = (&mut service.rls, duration(MILLISECOND..=MINUTE));
         fields.set("domains", &mut rls.domains, domains);
         fields.set("overrides", &mut rls.overrides, boolean);
-        fields.set(
-            "deadline",
-            &mut rls.deadline,
-            duration(MILLISECOND..=MINUTE),
-        );
+        fields.set("deadline", &mut rls.deadline, time);
     });
     Some(service)
 }
@@ -217,33 +203,26 @@ fn token(input: &Input<'_>) -> Option<Secret> {
     } else {
         return Some(Secret::configured(scalar));
     };
-    input
-        .error(wrong)
-        .help("make one with: openssl rand -hex 32");
-    None
+    input.reject(wrong, "make one with: openssl rand -hex 32")
 }
 
 pub(super) fn listen(input: &Input<'_>) -> Option<SocketAddr> {
     let expected = "an address and a port such as 127.0.0.1:8080";
-    let scalar = input.scalar(expected)?;
-    if let Ok(address) = scalar.text.parse() {
+    if let Ok(address) = input.scalar(expected)?.text.parse() {
         return Some(address);
     }
-    let mut problem = input.unexpected(expected);
-    let text = match scalar.is_from_environment() {
-        true => "",
-        false => &*scalar.text,
-    };
-    if let Ok(port) = text.strip_prefix(':').unwrap_or(text).parse::<u16>() {
-        problem.help(format!(
-            "127.0.0.1:{port} for this machine only, 0.0.0.0:{port} for all machines"
-        ));
+    let text = input.visible_text();
+    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
+    let help = if let Ok(port) = port {
+        format!("127.0.0.1:{port} for this machine only, 0.0.0.0:{port} for all machines")
     } else if let Some(port) = text.strip_prefix("localhost:") {
-        problem.help(format!("write 127.0.0.1:{}", port.escape_debug()));
+        format!("write 127.0.0.1:{}", port.escape_debug())
     } else if text.parse::<IpAddr>().is_ok() {
-        problem.help("add the port");
-    }
-    None
+        "add the port".to_owned()
+    } else {
+        String::new()
+    };
+    input.reject_value(expected, &help)
 }
 
 #[cfg(test)]

@@ -49,11 +49,8 @@ pub(super) fn rule<'a>(fields: &Fields<'a>) -> Option<RuleEntry<'a>> {
     let id = fields.required("id", "id: client", name);
     fields.read("description", text(1_000, "a description"));
     let mut when = Conditions::default();
-    fields.set(
-        "match",
-        &mut when,
-        map_with_hints(&conditions::HINTS, conditions),
-    );
+    let conditions = map_with_hints(&conditions::HINTS, conditions);
+    fields.set("match", &mut when, conditions);
     let plan = fields.read("plan", plan);
     let example = "per: [client] for a bucket each, or per: [] for one bucket for everybody";
     let per = fields.required("per", example, dimensions);
@@ -96,10 +93,8 @@ fn dimensions(input: &Input<'_>) -> Option<Vec<Dimension>> {
     let items = input.items("what to count by, such as client")?;
     if items.len() > MAX_DIMENSIONS {
         let count = items.len();
-        input.error(format!(
-            "a rule counts by at most {MAX_DIMENSIONS} things, not {count}"
-        ));
-        return None;
+        let message = format!("a rule counts by at most {MAX_DIMENSIONS} things, not {count}");
+        return input.reject(message, "");
     }
     let mut all = Vec::new();
     for item in items {
@@ -127,10 +122,10 @@ fn dimension(input: &Input<'_>) -> Option<Dimension> {
         ("plan", _) => return Some(Dimension::Plan),
         ("method", _) => return Some(Dimension::Method),
         (_, Some((Some(_), name))) if is_secret(name) => {
-            input
-                .error("this carries a secret by its name, and what rules count by is stored and shown")
-                .help("count by client, and let identity.client find it: api_key:NAME, or bearer");
-            return None;
+            let message =
+                "this carries a secret by its name, and what rules count by is stored and shown";
+            let help = "count by client, and let identity.client find it: api_key:NAME, or bearer";
+            return input.reject(message, help);
         }
         (_, Some((Some(name), _))) => return Some(Dimension::Attribute(name)),
         ("user" | "api_key" | "key" | "tenant", _) => "client is what `identity.client` finds",
@@ -139,11 +134,7 @@ fn dimension(input: &Input<'_>) -> Option<Dimension> {
         ("address" | "remote_addr", _) => "did you mean \"ip\"?",
         _ => "",
     };
-    let mut problem = input.unexpected(expected);
-    if !help.is_empty() {
-        problem.help(help);
-    }
-    None
+    input.reject_value(expected, help)
 }
 
 fn is_secret(header: &str) -> bool {
@@ -177,15 +168,8 @@ pub(super) fn compile(entries: &[RuleEntry<'_>], problems: &RefCell<Problems>) -
     if problems.borrow().errors() > before {
         return None;
     }
-    match RuleSet::new(entries.iter().map(|entry| entry.rule.clone())) {
-        Ok(rules) => Some(rules),
-        Err(error) => {
-            let path = "rules".to_owned();
-            let location = Location { span: None, path };
-            problems.borrow_mut().error(location, error.to_string());
-            None
-        }
-    }
+    let rules = RuleSet::new(entries.iter().map(|entry| entry.rule.clone()));
+    problems.borrow_mut().check(rules, Location::default())
 }
 
 /// Rules of one id differ in plan and limit only.

@@ -144,16 +144,13 @@ fn url(input: &Input<'_>) -> Option<Url> {
         _ => false,
     };
     if !is_database || scalar.text.contains(char::is_control) {
-        input.error("this is not the address of a database").help(
-            "sqlite:FILE for one machine, or postgres://user:password@host/database for several",
-        );
-        return None;
+        let help =
+            "sqlite:FILE for one machine, or postgres://user:password@host/database for several";
+        return input.reject("this is not the address of a database", help);
     }
     if !Encryption::of_url(url.expose()).has_known_mode() {
-        input
-            .error("there is no such sslmode")
-            .help(format!("use {}", listed(&SSL_MODES, "or")));
-        return None;
+        let help = format!("use {}", listed(&SSL_MODES, "or"));
+        return input.reject("there is no such sslmode", &help);
     }
     Some(url)
 }

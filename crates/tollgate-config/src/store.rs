@@ -1,7 +1,7 @@
 //! The store of usage: this process's memory, or Redis.
 
 use tollgate::store::{MemoryConfig, RedisClock, RedisConfig, RedisStore};
-use tollgate::{BreakerConfig, Clock, Instances, SharedConfig};
+use tollgate::{Clock, Instances, SharedConfig};
 
 use super::secret::{Secret, Url};
 use super::values::{DAY, MILLISECOND, MINUTE, SECOND, name};
@@ -82,17 +82,11 @@ fn redis(fields: &Fields<'_>) -> (RedisConfig, SharedConfig) {
     fields.set("deadline", &mut config.deadline, &time);
     fields.set("connect_timeout", &mut config.connect_timeout, &time);
     fields.section("breaker", |fields| {
-        let BreakerConfig {
-            failures,
-            within,
-            min_silence,
-            open_for,
-        } = &mut shared.breaker;
-        let time = duration(MILLISECOND..=DAY);
-        fields.set("failures", failures, number(1..=1_000));
-        fields.set("within", within, &time);
-        fields.set("min_silence", min_silence, &time);
-        fields.set("open_for", open_for, &time);
+        let (breaker, time) = (&mut shared.breaker, duration(MILLISECOND..=DAY));
+        fields.set("failures", &mut breaker.failures, number(1..=1_000));
+        fields.set("within", &mut breaker.within, &time);
+        fields.set("min_silence", &mut breaker.min_silence, &time);
+        fields.set("open_for", &mut breaker.open_for, &time);
     });
     let instances = or_word("counted", Instances::counted(), |input| {
         number(1..=10_000)(input).map(Instances::Fixed)
@@ -102,12 +96,8 @@ fn redis(fields: &Fields<'_>) -> (RedisConfig, SharedConfig) {
         Some(name(input)?.to_string())
     });
     config.clock = clock(fields);
-    let denials = number(0..=10_000_000);
-    fields.set(
-        "remembered_denials",
-        &mut shared.remembered_denials,
-        denials,
-    );
+    let remembered = &mut shared.remembered_denials;
+    fields.set("remembered_denials", remembered, number(0..=10_000_000));
     (config, shared)
 }
 
@@ -141,11 +131,7 @@ fn url(input: &Input<'_>) -> Option<Url> {
     if RedisStore::open(&scalar.text, RedisConfig::default()).is_ok() {
         return Some(Url::new(Secret::configured(scalar)));
     }
-    input
-        .error("this is not the address of a Redis or Valkey server")
-        .help(
-            "redis://[user:password@]host[:port][/db], rediss:// for TLS, unix:///path, redis+sentinel://host,host/service or \
-             redis+cluster://host,host",
-        );
-    None
+    let help = "redis://[user:password@]host[:port][/db], rediss:// for TLS, unix:///path, \
+                redis+sentinel://host,host/service or redis+cluster://host,host";
+    input.reject("this is not the address of a Redis or Valkey server", help)
 }

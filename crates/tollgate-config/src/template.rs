@@ -136,11 +136,10 @@ impl Template {
 
 /// `{name}`, with lower-case letters and underscores, is a placeholder. All other braces are text; JSON and CSS have many.
 fn pieces(text: &str) -> Result<Vec<Piece>, TemplateError> {
-    let (mut pieces, mut quotes) = (Vec::new(), Quotes::default());
+    let mut pieces = Vec::new();
     let (mut from, mut at) = (0, 0);
     while let Some(open) = text.get(at..).and_then(|rest| rest.find('{')) {
         let open = at + open;
-        quotes.pass(text.get(at..open).unwrap_or_default());
         at = open + 1;
         let rest = text.get(at..).unwrap_or_default();
         let Some((inside, _)) = rest.split_once('}') else {
@@ -156,7 +155,7 @@ fn pieces(text: &str) -> Result<Vec<Piece>, TemplateError> {
         pieces.push(Piece::Text(text.get(from..open).unwrap_or_default().into()));
         pieces.push(Piece::Value {
             name,
-            is_quoted: quotes.is_within,
+            is_quoted: ends_within_quotes(&text[..open]),
         });
         at += inside.len() + 1;
         from = at;
@@ -165,24 +164,17 @@ fn pieces(text: &str) -> Result<Vec<Piece>, TemplateError> {
     Ok(pieces)
 }
 
-/// Whether the end of a text is within quotes of JSON.
-#[derive(Default)]
-struct Quotes {
-    is_within: bool,
-    is_escaped: bool,
-}
-
-impl Quotes {
-    fn pass(&mut self, text: &str) {
-        for c in text.chars() {
-            match c {
-                _ if self.is_escaped => self.is_escaped = false,
-                '\\' => self.is_escaped = self.is_within,
-                '"' => self.is_within = !self.is_within,
-                _ => {}
-            }
+/// Whether a text ends within the quotes of JSON.
+fn ends_within_quotes(text: &str) -> bool {
+    let (mut is_within, mut chars) = (false, text.chars());
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' if is_within => drop(chars.next()),
+            '"' => is_within = !is_within,
+            _ => {}
         }
     }
+    is_within
 }
 
 fn value_of(name: &str, denial: &Denial<'_>) -> Json {

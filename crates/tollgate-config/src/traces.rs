@@ -63,13 +63,11 @@ fn endpoint(input: &Input<'_>) -> Option<Uri> {
             && matches!(uri.path(), "" | "/")
             && uri.query().is_none()
     };
-    let uri = uri.filter(is_collector);
-    if uri.is_none() {
-        input.unexpected(expected).help(
-            "http://, a host and a port; TLS is not supported, so run a collector on this machine",
-        );
-    }
-    uri
+    uri.filter(is_collector).or_else(|| {
+        let help =
+            "http://, a host and a port; TLS is not supported, so run a collector on this machine";
+        input.reject_value(expected, help)
+    })
 }
 
 /// A number from 0 to 1.

@@ -98,10 +98,8 @@ fn prefix(input: &Input<'_>) -> Option<String> {
     let path = text(1_024, "a path such as /v1")(input)?;
     let is_plain = |c: char| c.is_ascii_graphic() && !"{}?#*".contains(c);
     if !path.starts_with('/') || !path.chars().all(is_plain) || path.contains("//") {
-        input
-            .unexpected("the beginning of a path such as / or /v1")
-            .help("it includes all paths below, so no {…} or * is needed");
-        return None;
+        let help = "it includes all paths below, so no {…} or * is needed";
+        return input.reject_value("the beginning of a path such as / or /v1", help);
     }
     // "/v1/" and "/v1" are the same prefix.
     let trimmed = path.trim_end_matches('/');
@@ -143,6 +141,5 @@ fn server(input: &Input<'_>) -> Option<String> {
         Some(_) => "only http:// and https:// are supported",
         None => "begin it with http:// or https://",
     };
-    input.unexpected(expected).help(help);
-    None
+    input.reject_value(expected, help)
 }

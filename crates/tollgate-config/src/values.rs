@@ -37,10 +37,8 @@ pub(super) fn any_of<'a, T>(
     move |input| {
         let items = input.items(expected)?;
         if items.is_empty() {
-            input
-                .error("an empty list matches no request")
-                .help(format!("name {expected}, or remove the field to match all"));
-            return None;
+            let help = format!("name {expected}, or remove the field to match all");
+            return input.reject("an empty list matches no request", &help);
         }
         // All of them are read, so that every problem is reported.
         let read: Vec<Option<T>> = items.iter().map(&read).collect();

@@ -67,18 +67,16 @@ fn rules_in_force<'d, 'a>(draft: &'d Draft<'a>) -> impl Iterator<Item = &'d Rule
 fn nothing_listens(draft: &Draft<'_>, problems: &mut Problems) {
     if draft.gateway.is_none() && draft.service.is_none() {
         let message = "neither gateway nor service is configured, so no request arrives";
-        problems
-            .warning(Location::default(), message)
-            .help("add gateway: { upstreams: [...] } or service: {}");
+        let help = "add gateway: { upstreams: [...] } or service: {}";
+        problems.warning(Location::default(), message, help);
     }
 }
 
 fn nothing_is_limited(draft: &Draft<'_>, problems: &mut Problems) {
     if draft.rules_from == RulesFrom::File && rules_in_force(draft).next().is_none() {
         let message = "no rule is on, so nothing is limited";
-        problems
-            .warning(draft.root.location_of("rules"), message)
-            .help("begin with: - { id: client, per: [client], limit: \"10/s burst 50\" }");
+        let help = "begin with: - { id: client, per: [client], limit: \"10/s burst 50\" }";
+        problems.warning(draft.root.location_of("rules"), message, help);
     }
 }
 
@@ -88,8 +86,7 @@ fn unused_store_fields(draft: &Draft<'_>, problems: &mut Problems) {
         StoreConfig::Redis(_) => "it is for memory, and usage is stored in Redis",
     };
     for location in &draft.store.unused {
-        problems
-            .warning(location.clone(), format!("this has no effect: {why}"))
-            .help("remove it, or set the address of Redis in `redis`");
+        let help = "remove it, or set the address of Redis in `redis`";
+        problems.warning(location.clone(), format!("this has no effect: {why}"), help);
     }
 }

@@ -41,9 +41,9 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Adds what to do about it.
+    /// Adds what to do about it, unless that is empty.
     pub(crate) fn help(&mut self, help: impl Into<String>) -> &mut Self {
-        self.help = Some(help.into());
+        self.help = Some(help.into()).filter(|help| !help.is_empty());
         self
     }
 
@@ -91,13 +91,30 @@ impl Problems {
         self.push(Severity::Error, location, message.into())
     }
 
-    /// Adds a warning.
+    /// The value of a result. Its error becomes one of these.
+    pub(crate) fn check<T>(
+        &mut self,
+        result: Result<T, impl fmt::Display>,
+        location: Location,
+    ) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.error(location, error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Adds a warning, and what to do about it.
     pub(crate) fn warning(
         &mut self,
         location: Location,
         message: impl Into<String>,
+        help: impl Into<String>,
     ) -> &mut Problem {
         self.push(Severity::Warning, location, message.into())
+            .help(help)
     }
 
     fn push(&mut self, severity: Severity, location: Location, message: String) -> &mut Problem {

@@ -53,13 +53,17 @@ impl<'a> Input<'a> {
             let Some(entry) = input.node.entry(key) else {
                 break;
             };
+            location = input.location_of_entry(entry);
             input = input.below(entry);
-            location = Location {
-                span: entry.key_span,
-                path: input.path.clone(),
-            };
         }
         location
+    }
+
+    fn location_of_entry(&self, entry: &Entry) -> Location {
+        Location {
+            span: entry.key_span,
+            path: joined(&self.path, &entry.key),
+        }
     }
 
     /// The value of a key, such as `admin.token`.
@@ -93,18 +97,23 @@ impl<'a> Input<'a> {
         })
     }
 
+    /// Reports an error and what to do. Returns `None`, which a reader returns in turn.
+    pub(crate) fn reject<T>(&self, message: impl Into<String>, help: &str) -> Option<T> {
+        self.error(message).help(help);
+        None
+    }
+
     /// Reports that another value was expected.
-    pub(crate) fn unexpected(&self, expected: &str) -> RefMut<'_, Problem> {
-        let scalar = self.as_scalar().map(Scalar::shown);
-        self.error(format!(
-            "expected {expected}, got {}",
-            shortened(scalar.unwrap_or_default())
-        ))
+    pub(crate) fn reject_value<T>(&self, expected: &str, help: &str) -> Option<T> {
+        let text = self.as_scalar().map_or("", Scalar::shown);
+        let message = format!("expected {expected}, got {}", shortened(text));
+        self.reject(message, help)
     }
 
     /// Reports that another kind of value was expected, such as a list.
-    fn unexpected_kind(&self, expected: &str) -> RefMut<'_, Problem> {
-        self.error(format!("expected {expected}, got {}", self.node.kind()))
+    fn reject_kind<T>(&self, expected: &str, help: &str) -> Option<T> {
+        let message = format!("expected {expected}, got {}", self.node.kind());
+        self.reject(message, help)
     }
 
     /// Adds help to the problem that was reported last, if it has none.
@@ -134,24 +143,24 @@ impl<'a> Input<'a> {
         self.as_scalar().is_some_and(Scalar::is_from_environment)
     }
 
+    /// The text of a single value; empty if it came from the environment and must not be shown.
+    pub(crate) fn visible_text(&self) -> &'a str {
+        let visible = self.as_scalar().filter(|_| !self.is_from_environment());
+        visible.map_or("", |scalar| &scalar.text)
+    }
+
     /// A single value that is not null.
     pub(crate) fn scalar(&self, expected: &str) -> Option<&'a Scalar> {
         match &self.node.value {
             Value::Unknown => None,
             Value::Scalar(scalar) if scalar.is_null() => {
-                self.error(format!("this is empty; expected {expected}"))
-                    .help("write a value, or remove the field");
-                None
+                let message = format!("this is empty; expected {expected}");
+                self.reject(message, "write a value, or remove the field")
             }
             Value::Scalar(scalar) => Some(scalar),
-            Value::List(_) => {
-                self.unexpected_kind(expected);
-                None
-            }
+            Value::List(_) => self.reject_kind(expected, ""),
             Value::Map(_) => {
-                self.unexpected_kind(expected)
-                    .help("a value that begins with \"{\" needs quotes");
-                None
+                self.reject_kind(expected, "a value that begins with \"{\" needs quotes")
             }
         }
     }
@@ -163,10 +172,7 @@ impl<'a> Input<'a> {
         parse: impl FnOnce(&'a str) -> Option<T>,
     ) -> Option<T> {
         let value = parse(&self.scalar(expected)?.text);
-        if value.is_none() {
-            self.unexpected(expected);
-        }
-        value
+        value.or_else(|| self.reject_value(expected, ""))
     }
 
     /// The items of a list. A single value counts as a list of one.
@@ -185,18 +191,7 @@ impl<'a> Input<'a> {
             Value::Scalar(_) => "write a list, or [] for an empty one, or remove the field",
             Value::Map(_) => "begin each item with \"- \"",
         };
-        self.unexpected_kind(&format!("a list of {expected}"))
-            .help(help);
-        None
-    }
-
-    /// The items of a list that `read` accepts.
-    pub(crate) fn list<T>(
-        &self,
-        expected: &str,
-        read: impl Fn(&Self) -> Option<T>,
-    ) -> Option<Vec<T>> {
-        Some(self.items(expected)?.iter().filter_map(read).collect())
+        self.reject_kind(&format!("a list of {expected}"), help)
     }
 
     /// The entries of a map with arbitrary keys: the location of the key, the key, and the value.
@@ -204,27 +199,23 @@ impl<'a> Input<'a> {
         match &self.node.value {
             Value::Map(entries) => {
                 let entry = |entry: &'a Entry| {
-                    let value = self.below(entry);
-                    let (span, path) = (entry.key_span, value.path.clone());
-                    (Location { span, path }, &*entry.key, value)
+                    let location = self.location_of_entry(entry);
+                    (location, &*entry.key, self.below(entry))
                 };
                 Some(entries.iter().map(entry).collect())
             }
             Value::Unknown => None,
-            Value::Scalar(_) | Value::List(_) => {
-                self.unexpected_kind(expected);
-                None
-            }
+            Value::Scalar(_) | Value::List(_) => self.reject_kind(expected, ""),
         }
     }
 }
 
-/// A list that `read` accepts each item of; others are reported and left out.
-pub(crate) fn items<'a, T>(
+/// The items of a list that `read` accepts. Others are reported and left out.
+pub(crate) fn list<'a, T>(
     expected: &str,
     read: impl Fn(&Input<'a>) -> Option<T>,
 ) -> impl Fn(&Input<'a>) -> Option<Vec<T>> {
-    move |input| input.list(expected, &read)
+    move |input| Some(input.items(expected)?.iter().filter_map(&read).collect())
 }
 
 /// A map that `read` takes its fields from. A field that it does not ask for is unknown, which is an error.
@@ -276,8 +267,7 @@ impl<'a> Fields<'a> {
         let problems = input.problems.borrow().clone();
         read(&fields);
         input.problems.replace(problems);
-        fields.report_no_map();
-        None
+        fields.reject_other()
     }
 
     pub(crate) fn input(&self) -> &Input<'a> {
@@ -380,38 +370,37 @@ impl<'a> Fields<'a> {
         let entries = self.entries().iter();
         let unknown = entries.filter(|entry| !known.contains(&&*entry.key));
         let mut meant = Vec::new();
-        for Entry { key, .. } in unknown.take(MAX_UNKNOWN) {
-            let message = format!("there is no field {} here", shortened(key));
-            let mut problem = self.error_at(key, message);
-            let hint = hints.iter().find(|(name, _)| name == key);
-            let similar = nearest(key, &known);
-            match (hint, similar) {
-                (Some((_, hint)), _) => problem.help(*hint),
-                (None, Some(similar)) => problem.help(format!("did you mean {similar:?}?")),
-                (None, None) => problem.help(format!("the fields are {}", listed(&known, "and"))),
+        for entry in unknown.take(MAX_UNKNOWN) {
+            let hint = hints.iter().find(|(name, _)| *name == entry.key);
+            let similar = nearest(&entry.key, &known);
+            let help = match (hint, similar) {
+                (Some((_, hint)), _) => (*hint).to_owned(),
+                (None, Some(similar)) => format!("did you mean {similar:?}?"),
+                (None, None) => format!("the fields are {}", listed(&known, "and")),
             };
+            let message = format!("there is no field {} here", shortened(&entry.key));
+            let location = self.input.location_of_entry(entry);
+            self.input.error_at(location, message).help(help);
             meant.extend(similar);
         }
         // A field whose name is mistyped is not missing as well.
         for (name, example) in self.missing.take() {
             if !meant.contains(&name) {
-                self.input
-                    .error(format!("the field {name:?} is missing"))
-                    .help(format!("such as {example}"));
+                let message = format!("the field {name:?} is missing");
+                self.input.error(message).help(format!("such as {example}"));
             }
         }
     }
 
-    fn report_no_map(&self) {
+    fn reject_other<T>(&self) -> Option<T> {
         let expected = format!("a map with {}", listed(&self.asked(), "and"));
         match &self.input.node.value {
-            Value::Unknown => {}
-            Value::Scalar(scalar) if scalar.is_null() => {
-                (self.input)
-                    .error(format!("this is empty; expected {expected}"))
-                    .help("indent its fields below it, write {} for all defaults, or remove it");
-            }
-            _ => drop(self.input.unexpected_kind(&expected)),
+            Value::Unknown => None,
+            Value::Scalar(scalar) if scalar.is_null() => self.input.reject(
+                format!("this is empty; expected {expected}"),
+                "indent its fields below it, write {} for all defaults, or remove it",
+            ),
+            _ => self.input.reject_kind(&expected, ""),
         }
     }
 

@@ -38,9 +38,9 @@ pub(super) fn untrusted_proxy_in_front(draft: &Draft<'_>, problems: &mut Problem
     if let Some(rule) = rules_in_force(draft).find(counts_by_address) {
         let message = "this counts by address, but the gateway can only be reached through a proxy, so all clients share the bucket \
                        of that proxy";
+        let help = "name the proxy in identity.trusted_proxies, such as [127.0.0.0/8]";
         problems
-            .warning(rule.input.location_of("per"), message)
-            .help("name the proxy in identity.trusted_proxies, such as [127.0.0.0/8]")
+            .warning(rule.input.location_of("per"), message, help)
             .related(draft.root.location_of("gateway").span, "listens here");
     }
 }
@@ -56,9 +56,8 @@ pub(super) fn client_names_without_proof(draft: &Draft<'_>, problems: &mut Probl
     let has_ip_rule = rules.clone().any(|rule| counts_by(rule, Dimension::Ip));
     if is_claimed && !has_ip_rule && rules.any(|rule| counts_by(rule, Dimension::Client)) {
         let message = "anybody can send the header that names clients, and get a new bucket for each request with ever new names";
-        problems
-            .warning(draft.root.location_of("identity.client"), message)
-            .help("add a rule with per: [ip], or name the proxies that check this header in identity.trusted_proxies");
+        let help = "add a rule with per: [ip], or name the proxies that check this header in identity.trusted_proxies";
+        problems.warning(draft.root.location_of("identity.client"), message, help);
     }
 }
 
@@ -67,9 +66,9 @@ pub(super) fn plans_without_trusted_proxy(draft: &Draft<'_>, problems: &mut Prob
     if !draft.identity.plan.is_empty() && draft.identity.trusted_proxies.is_empty() {
         let message =
             "a plan in a header is believed from trusted proxies only, and there are none";
-        problems
-            .warning(draft.root.location_of("identity.plan"), message)
-            .help("name the proxies that set it in identity.trusted_proxies, or give plans to `clients`");
+        let help =
+            "name the proxies that set it in identity.trusted_proxies, or give plans to `clients`";
+        problems.warning(draft.root.location_of("identity.plan"), message, help);
     }
 }
 
@@ -82,9 +81,8 @@ pub(super) fn everybody_is_trusted(draft: &Draft<'_>, problems: &mut Problems) {
         if network.prefix_len() == 0 {
             let message =
                 "this trusts everybody: any client can choose its address, and with it its bucket";
-            problems
-                .warning(input.location(), message)
-                .help("name only the networks of your own proxies");
+            let help = "name only the networks of your own proxies";
+            problems.warning(input.location(), message, help);
         }
     }
 }
@@ -96,16 +94,14 @@ pub(super) fn keys_and_their_source(draft: &Draft<'_>, problems: &mut Problems) 
     match with_key {
         Some(entry) if !has_source => {
             let message = "this client has an API key, but identity.client has no source of keys, so no request is from this client";
-            problems
-                .warning(entry.location.clone(), message)
-                .help("add \"api_key:X-API-Key\" (the header that your clients use) or bearer to identity.client");
+            let help = "add \"api_key:X-API-Key\" (the header that your clients use) or bearer to identity.client";
+            problems.warning(entry.location.clone(), message, help);
         }
         None if has_source && draft.rules_from == RulesFrom::File => {
             let message =
                 "clients are identified by API keys, but none has one, so every key is unknown";
-            problems
-                .warning(draft.root.location_of("identity.client"), message)
-                .help("add clients: - { id: NAME, api_key_sha256: \"...\" }, with what `printf %s KEY | sha256sum` prints");
+            let help = "add clients: - { id: NAME, api_key_sha256: \"...\" }, with what `printf %s KEY | sha256sum` prints";
+            problems.warning(draft.root.location_of("identity.client"), message, help);
         }
         _ => {}
     }
@@ -131,11 +127,10 @@ pub(super) fn buckets_of_all_without_a_header(rules: &[RuleEntry<'_>], problems:
         };
         let message =
             format!("all requests without the {kind} share one bucket, whoever sends them");
-        problems
-            .warning(rule.input.location_of("per"), message)
-            .help(format!(
-                "add match: {{ {section}: {{ {name}: \"*\" }} }}, and another rule for requests without it, such as per: [ip]"
-            ));
+        let help = format!(
+            "add match: {{ {section}: {{ {name}: \"*\" }} }}, and another rule for requests without it, such as per: [ip]"
+        );
+        problems.warning(rule.input.location_of("per"), message, help);
     }
 }
 
@@ -180,8 +175,7 @@ pub(super) fn headers_that_are_dropped(draft: &Draft<'_>, problems: &mut Problem
     }
     for location in dropped {
         let message = "the gateway drops headers with an underscore in their names, so this one never arrives";
-        problems
-            .warning(location, message)
-            .help("use a header with hyphens, or set gateway.underscores: pass");
+        let help = "use a header with hyphens, or set gateway.underscores: pass";
+        problems.warning(location, message, help);
     }
 }

@@ -34,12 +34,13 @@ pub(super) fn plan_without_clients(draft: &Draft<'_>, problems: &mut Problems) {
         };
         if !wanted.is_empty() && !wanted.iter().any(|plan| plans.contains(plan)) {
             let location = entry.input.location_of("plan");
-            problems
-                .warning(location, "no client has this plan, so no request matches this rule")
-                .help(
-                    "give it to a client in `clients`, or name a header in identity.plan and the proxies that send it in \
-                     identity.trusted_proxies",
-                );
+            let help = "give it to a client in `clients`, or name a header in identity.plan and the proxies that send it in \
+                     identity.trusted_proxies";
+            problems.warning(
+                location,
+                "no client has this plan, so no request matches this rule",
+                help,
+            );
         }
     }
 }
@@ -52,9 +53,8 @@ pub(super) fn plan_excluded_by_match(draft: &Draft<'_>, problems: &mut Problems)
         if entry.rule.plan_name().is_some_and(excludes) {
             let location = entry.input.location_of("plan");
             let message = "the match of this rule excludes its plan, so no request matches it";
-            problems
-                .warning(location, message)
-                .help("remove one of the two");
+            let help = "remove one of the two";
+            problems.warning(location, message, help);
         }
     }
 }
@@ -74,9 +74,8 @@ pub(super) fn path_without_upstream(draft: &Draft<'_>, problems: &mut Problems) 
         if (entry.when.path.as_ref()).is_some_and(|path| !is_served(path.as_str())) {
             let location = entry.input.location_of("match.path");
             let message = "no upstream serves this path, so no request matches this rule";
-            problems
-                .warning(location, message)
-                .help("compare it with the `path` of the gateway's upstreams");
+            let help = "compare it with the `path` of the gateway's upstreams";
+            problems.warning(location, message, help);
         }
     }
 }
@@ -94,9 +93,8 @@ pub(super) fn path_in_another_notation(draft: &Draft<'_>, problems: &mut Problem
         if let Some(segment) = segments.find(is_foreign) {
             let name = segment.trim_matches([':', '<', '>']);
             let message = "this segment is taken literally and matches no other";
-            problems
-                .warning(input.location_of("match.path"), message)
-                .help(format!("write {{{name}}} for any segment"));
+            let help = format!("write {{{name}}} for any segment");
+            problems.warning(input.location_of("match.path"), message, help);
         }
     }
 }
@@ -120,11 +118,9 @@ pub(super) fn limit_below_a_cost(draft: &Draft<'_>, problems: &mut Problems) {
         let message = format!(
             "some requests cost {tokens}, but this limit never holds more than {capacity}, so they are always denied"
         );
+        let help = format!("allow a burst of at least {tokens}, or lower the cost");
         problems
-            .warning(rule.input.location_of("limit"), message)
-            .help(format!(
-                "allow a burst of at least {tokens}, or lower the cost"
-            ))
+            .warning(rule.input.location_of("limit"), message, help)
             .related(highest.input.location().span, "the cost");
     }
 }
@@ -136,9 +132,8 @@ pub(super) fn cost_without_rule(draft: &Draft<'_>, problems: &mut Problems) {
     for cost in &draft.costs {
         if !draft.rules.iter().any(|rule| overlap(rule, cost)) {
             let message = "no rule counts such requests, so this cost is never charged";
-            problems
-                .warning(cost.input.location(), message)
-                .help("compare its match with those of the rules");
+            let help = "compare its match with those of the rules";
+            problems.warning(cost.input.location(), message, help);
         }
     }
 }
@@ -153,9 +148,8 @@ pub(super) fn large_sliding_log(draft: &Draft<'_>, problems: &mut Problems) {
             let message = format!(
                 "a sliding log of {entries} remembers every request: up to {kib} KiB for each key"
             );
-            problems
-                .warning(rule.input.location_of("limit"), message)
-                .help("sliding_counter needs a few bytes, and is nearly as exact");
+            let help = "sliding_counter needs a few bytes, and is nearly as exact";
+            problems.warning(rule.input.location_of("limit"), message, help);
         }
     }
 }

@@ -15,9 +15,8 @@ pub(super) fn redis_password_without_tls(draft: &Draft<'_>, problems: &mut Probl
     if plain.contains(&redis.url.scheme()) && redis.url.has_password() && is_remote {
         let message =
             "the password is sent to another machine without TLS: anybody on the way can read it";
-        problems
-            .warning(draft.root.location_of("store.redis"), message)
-            .help("use rediss:// if the server supports TLS");
+        let help = "use rediss:// if the server supports TLS";
+        problems.warning(draft.root.location_of("store.redis"), message, help);
     }
 }
 
@@ -38,16 +37,15 @@ pub(super) fn database_without_verified_tls(draft: &Draft<'_>, problems: &mut Pr
         false => "PGSSLMODE in the environment causes this: unset it, or set sslmode in the URL",
     };
     let location = draft.root.location_of("database.url");
-    problems.warning(location, message).help(help);
+    problems.warning(location, message, help);
 }
 
 /// Warns of a secret in the file.
 fn in_file(draft: &Draft<'_>, field: &str, secret: &str, help: &str, problems: &mut Problems) {
     let message =
         format!("the {secret} is in the file: everybody who can read it, or a copy of it, has it");
-    problems
-        .warning(draft.root.location_of(field), message)
-        .help(format!("put it into the environment: {help}"));
+    let help = format!("put it into the environment: {help}");
+    problems.warning(draft.root.location_of(field), message, help);
 }
 
 pub(super) fn token_in_file(draft: &Draft<'_>, problems: &mut Problems) {

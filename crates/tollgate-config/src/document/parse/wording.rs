@@ -75,98 +75,50 @@ fn is_key_without_a_space(before: &str) -> bool {
     is_word && value.starts_with(|c: char| !c.is_whitespace())
 }
 
+/// A part of the parser's message, a message in plain words, and what to do; `quotes` is for [`NEEDS_QUOTES`].
+const MESSAGES: &str = r#"
+illegal placement of ':'            | unexpected ":": a "[" or "{" before it is not closed               | quotes
+indentation in quoted scalar        | the quote that opens here is never closed                          | close it in the same line
+recursion limit                     | this is nested more than 32 levels deep                            | write it flatter
+mapping values are not allowed      | a second ":" in this line                                          | quotes
+flow mapping, did not find expected | expected "," or "}" here: the map that "{" began is not closed     | quotes
+flow sequence, expected             | expected "," or "]" here: the list that "[" began is not closed    | quotes
+block mapping, did not find expected key | expected a key and a ":" here                                 | all keys of a map begin in the same column
+did not find expected '-' indicator | expected "-" here, for the next item of the list                   | all "-" of a list are in the same column
+simple key expect                   | expected a ":" after this key                                      | quotes
+quoted scalar, found unexpected end of stream | a quote is never closed                                  | look for the line where it begins
+unknown escape character            | YAML has no such escape sequence                                   | write "\\" for a backslash, or use single quotes
+unknown anchor                      | "*" begins an alias, but no anchor has this name                   | quotes
+scanning an anchor or alias         | "*" and "&" begin an alias or anchor                               | quotes
+misplaced bracket                   | this bracket closes nothing                                        | quotes
+unexpected character                | YAML does not allow this character here                            | quotes
+invalid indentation                 | this line is not indented enough                                   | indent it more than the line it belongs to
+tab                                 | YAML does not allow a tab here                                     | use spaces
+did not find expected <document     | this does not belong to the document before it                     | quotes
+"#;
+
 /// The parser's message in plain words, with what to do.
 fn explain(info: &str) -> (String, &'static str) {
-    let known = [
-        (
-            "illegal placement of ':'",
-            "unexpected \":\": a \"[\" or \"{\" before it is not closed",
-            NEEDS_QUOTES,
-        ),
-        (
-            "indentation in quoted scalar",
-            "the quote that opens here is never closed",
-            "close it in the same line",
-        ),
-        (
-            "recursion limit",
-            "this is nested more than 32 levels deep",
-            "write it flatter",
-        ),
-        (
-            "mapping values are not allowed",
-            "a second \":\" in this line",
-            NEEDS_QUOTES,
-        ),
-        (
-            "flow mapping, did not find expected",
-            "expected \",\" or \"}\" here: the map that \"{\" began is not closed",
-            NEEDS_QUOTES,
-        ),
-        (
-            "flow sequence, expected",
-            "expected \",\" or \"]\" here: the list that \"[\" began is not closed",
-            NEEDS_QUOTES,
-        ),
-        (
-            "block mapping, did not find expected key",
-            "expected a key and a \":\" here",
-            "all keys of a map begin in the same column",
-        ),
-        (
-            "did not find expected '-' indicator",
-            "expected \"-\" here, for the next item of the list",
-            "all \"-\" of a list are in the same column",
-        ),
-        (
-            "simple key expect",
-            "expected a \":\" after this key",
-            NEEDS_QUOTES,
-        ),
-        (
-            "quoted scalar, found unexpected end of stream",
-            "a quote is never closed",
-            "look for the line where it begins",
-        ),
-        (
-            "unknown escape character",
-            "YAML has no such escape sequence",
-            "write \"\\\\\" for a backslash, or use single quotes",
-        ),
-        (
-            "unknown anchor",
-            "\"*\" begins an alias, but no anchor has this name",
-            NEEDS_QUOTES,
-        ),
-        (
-            "scanning an anchor or alias",
-            "\"*\" and \"&\" begin an alias or anchor",
-            NEEDS_QUOTES,
-        ),
-        (
-            "misplaced bracket",
-            "this bracket closes nothing",
-            NEEDS_QUOTES,
-        ),
-        (
-            "unexpected character",
-            "YAML does not allow this character here",
-            NEEDS_QUOTES,
-        ),
-        (
-            "invalid indentation",
-            "this line is not indented enough",
-            "indent it more than the line it belongs to",
-        ),
-        ("tab", "YAML does not allow a tab here", "use spaces"),
-        (
-            "did not find expected <document",
-            "this does not belong to the document before it",
-            NEEDS_QUOTES,
-        ),
-    ];
-    match known.into_iter().find(|(part, ..)| info.contains(part)) {
+    let rows = MESSAGES.lines().filter_map(|line| {
+        let mut columns = line.split(" | ").map(str::trim);
+        Some((columns.next()?, columns.next()?, columns.next()?))
+    });
+    match rows.into_iter().find(|(part, ..)| info.contains(part)) {
+        Some((_, message, "quotes")) => (message.to_owned(), NEEDS_QUOTES),
         Some((_, message, help)) => (message.to_owned(), help),
         None => (format!("this is not YAML: {info}"), NEEDS_QUOTES),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_three_columns() {
+        for line in MESSAGES.trim().lines() {
+            let columns: Vec<&str> = line.split(" | ").map(str::trim).collect();
+            assert!(columns.len() == 3 && !columns.contains(&""), "{line}");
+        }
     }
 }

@@ -45,8 +45,7 @@ pub(crate) fn text(max: usize, expected: &'static str) -> impl Fn(&Input<'_>) ->
         } else {
             return Some(text.clone());
         };
-        input.error(wrong);
-        None
+        input.reject(wrong, "")
     }
 }
 
@@ -56,14 +55,8 @@ pub(crate) fn parsed<T: FromStr<Err: Display>>(
 ) -> impl Fn(&Input<'_>) -> Option<T> {
     move |input| match input.scalar(expected)?.text.parse() {
         Ok(value) => Some(value),
-        Err(_) if input.is_from_environment() => {
-            input.unexpected(expected);
-            None
-        }
-        Err(error) => {
-            input.error(error.to_string());
-            None
-        }
+        Err(_) if input.is_from_environment() => input.reject_value(expected, ""),
+        Err(error) => input.reject(error.to_string(), ""),
     }
 }
 
@@ -89,8 +82,7 @@ fn within<T: Copy + PartialOrd>(
         return Some(value);
     }
     let (min, max) = (show(*range.start()), show(*range.end()));
-    input.unexpected(&format!("{kind} from {min} to {max}"));
-    None
+    input.reject_value(&format!("{kind} from {min} to {max}"), "")
 }
 
 /// A [whole number](whole_number) within a range.
@@ -112,15 +104,9 @@ where
 /// True or false.
 pub(crate) fn boolean(input: &Input<'_>) -> Option<bool> {
     let value = choice(&[("true", true), ("false", false)])(input);
-    let visible = input
-        .as_scalar()
-        .filter(|scalar| !scalar.is_from_environment());
-    match visible
-        .map(|scalar| scalar.text.to_ascii_lowercase())
-        .as_deref()
-    {
-        Some("yes" | "on" | "y" | "1") => input.help_last("did you mean \"true\"?"),
-        Some("no" | "off" | "n" | "0") => input.help_last("did you mean \"false\"?"),
+    match &*input.visible_text().to_ascii_lowercase() {
+        "yes" | "on" | "y" | "1" => input.help_last("did you mean \"true\"?"),
+        "no" | "off" | "n" | "0" => input.help_last("did you mean \"false\"?"),
         _ => {}
     }
     value
@@ -135,12 +121,9 @@ pub(crate) fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&Input<'_>
         if let Some((_, value)) = words.iter().find(|(name, _)| *name == scalar.text) {
             return Some(*value);
         }
-        let mut problem = input.unexpected(&expected);
-        let similar = nearest(&scalar.text, &names);
-        if let Some(similar) = similar.filter(|_| !scalar.is_from_environment()) {
-            problem.help(format!("did you mean {similar:?}?"));
-        }
-        None
+        let similar = nearest(input.visible_text(), &names);
+        let help = similar.map(|similar| format!("did you mean {similar:?}?"));
+        input.reject_value(&expected, &help.unwrap_or_default())
     }
 }
 
@@ -202,12 +185,11 @@ pub(crate) fn duration(range: RangeInclusive<Duration>) -> impl Fn(&Input<'_>) -
         if let Some(duration) = parsed_duration(&scalar.text) {
             return within(input, duration, &range, "a time", duration_text);
         }
-        let mut problem = input.unexpected(expected);
-        let is_bare = scalar.text.bytes().all(|b| b.is_ascii_digit());
-        if is_bare && !scalar.is_from_environment() {
-            problem.help(format!("add the unit: {0}ms or {0}s", scalar.text));
-        }
-        None
+        let help = match whole_number(input.visible_text()) {
+            Some(number) => format!("add the unit: {number}ms or {number}s"),
+            None => String::new(),
+        };
+        input.reject_value(expected, &help)
     }
 }
 
