@@ -1,46 +1,52 @@
-//! What was let through, counted: the figures that make algorithms comparable.
+//! The results of a simulation in figures that make algorithms comparable.
 //!
-//! Everything is counted in tokens (what requests cost), on the times at which requests *went*.
+//! Costs are counted in tokens, at the times at which requests were forwarded.
 
 use std::time::Duration;
 
-use tollgate::Limit;
+use serde::{Serialize, Serializer};
+use tollgate::{Algorithm, Limit};
 
-use super::run::Passage;
+use super::run::Admission;
+use super::text::percentage;
 use super::traffic::Traffic;
 
-/// Each limit, with what it let through.
-pub(super) type Results = [(Limit, Figures)];
+/// The result of one algorithm.
+pub(super) struct Outcome {
+    pub(super) limit: Limit,
+    pub(super) admissions: Vec<Admission>,
+    pub(super) figures: Figures,
+}
 
-/// The figures of one algorithm.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The figures of one algorithm. Their names are those of the JSON report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Figures {
-    /// What came, in tokens and in requests.
-    pub(super) offered: Counted,
-    /// What was let through.
-    pub(super) admitted: Counted,
-    /// What was not.
-    pub(super) denied: Counted,
-    /// The most tokens that went in any window of the limit's length.
+    pub(super) offered: u64,
+    pub(super) admitted: u64,
+    pub(super) denied: u64,
+    denied_percent: f64,
+    /// The highest total in any window of the limit's length.
     pub(super) worst_window: u64,
-    /// The most tokens that went in any [burst span](burst_span).
+    /// The highest total in any [burst span](burst_span).
     pub(super) largest_burst: u64,
-    /// How long requests were held back.
-    pub(super) delay: Delay,
+    /// The time between arrival and forwarding; `None` for an algorithm that never delays.
+    #[serde(rename = "max_delay_seconds", serialize_with = "seconds")]
+    pub(super) max_delay: Option<Duration>,
+    #[serde(rename = "mean_delay_seconds", serialize_with = "seconds")]
+    pub(super) mean_delay: Option<Duration>,
+    requests: Requests,
 }
 
-/// So many requests, and what they cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counted {
-    pub(super) tokens: u64,
-    pub(super) requests: usize,
+/// Numbers of requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Requests {
+    offered: usize,
+    admitted: usize,
+    denied: usize,
 }
 
-/// How long requests were held back between coming and going.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Delay {
-    pub(super) max: Duration,
-    pub(super) mean: Duration,
+fn seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs_f64()).serialize(serializer)
 }
 
 /// The short span in which the largest burst is counted: a tenth of the window.
@@ -48,56 +54,60 @@ pub(super) fn burst_span(window: Duration) -> Duration {
     window / 10
 }
 
-impl Figures {
-    /// Counts what was let through of this traffic.
-    pub(super) fn of(traffic: &Traffic, passages: &[Passage], window: Duration) -> Self {
-        let offered = Counted {
-            tokens: traffic.total_cost(),
-            requests: traffic.arrivals.len(),
-        };
-        let admitted = Counted {
-            tokens: passages.iter().map(|passage| passage.cost).sum(),
-            requests: passages.len(),
-        };
-        Self {
+impl Outcome {
+    pub(super) fn of(
+        traffic: &Traffic,
+        limit: Limit,
+        window: Duration,
+        admissions: Vec<Admission>,
+    ) -> Self {
+        let delays = (limit.algorithm() == Algorithm::LeakyBucket).then(|| delays(&admissions));
+        let offered = traffic.total_cost();
+        let admitted: u64 = admissions.iter().map(|admission| admission.cost).sum();
+        let denied = offered - admitted;
+        let figures = Figures {
             offered,
             admitted,
-            denied: Counted {
-                tokens: offered.tokens - admitted.tokens,
-                requests: offered.requests - admitted.requests,
+            denied,
+            denied_percent: percentage(denied, offered),
+            worst_window: most_in_any(window, &admissions),
+            largest_burst: most_in_any(burst_span(window), &admissions),
+            max_delay: delays.map(|(max, _)| max),
+            mean_delay: delays.map(|(_, mean)| mean),
+            requests: Requests {
+                offered: traffic.arrivals.len(),
+                admitted: admissions.len(),
+                denied: traffic.arrivals.len() - admissions.len(),
             },
-            worst_window: most_in_any(window, passages),
-            largest_burst: most_in_any(burst_span(window), passages),
-            delay: Delay::of(passages),
-        }
-    }
-}
-
-impl Delay {
-    fn of(passages: &[Passage]) -> Self {
-        let delays = || {
-            let us = |passage: &Passage| passage.left_us - passage.arrived_us;
-            passages.iter().map(us).map(Duration::from_micros)
         };
-        let total: Duration = delays().sum();
         Self {
-            max: delays().max().unwrap_or_default(),
-            mean: u32::try_from(passages.len()).map_or(Duration::ZERO, |n| total / n.max(1)),
+            limit,
+            admissions,
+            figures,
         }
     }
 }
 
-/// The most tokens that went in any half-open window `[t, t + span)`.
+/// The maximum and the mean time between arrival and forwarding.
+fn delays(admissions: &[Admission]) -> (Duration, Duration) {
+    let delays = admissions.iter().map(|a| a.forwarded_us - a.arrived_us);
+    let delays = delays.map(Duration::from_micros);
+    let count = u32::try_from(admissions.len()).unwrap_or(u32::MAX).max(1);
+    let max = delays.clone().max().unwrap_or_default();
+    (max, delays.sum::<Duration>() / count)
+}
+
+/// The highest total cost forwarded in any half-open window `[t, t + span)`.
 ///
-/// Passages come in the order in which they went. The fullest window can be moved until it starts at one of them, so
-/// two marks that only move forward find it.
-fn most_in_any(span: Duration, passages: &[Passage]) -> u64 {
+/// Requests are sorted by the time at which they were forwarded. The fullest window can be moved until it starts at one
+/// of them, so two positions that only move forward find it.
+fn most_in_any(span: Duration, admissions: &[Admission]) -> u64 {
     let span_us = span.as_micros();
     let (mut most, mut inside, mut oldest) = (0, 0, 0);
-    for newest in passages {
+    for newest in admissions {
         inside += newest.cost;
-        while u128::from(newest.left_us - passages[oldest].left_us) >= span_us {
-            inside -= passages[oldest].cost;
+        while u128::from(newest.forwarded_us - admissions[oldest].forwarded_us) >= span_us {
+            inside -= admissions[oldest].cost;
             oldest += 1;
         }
         most = most.max(inside);
@@ -109,38 +119,38 @@ fn most_in_any(span: Duration, passages: &[Passage]) -> u64 {
 mod tests {
     use super::*;
 
-    fn went_at(times_us: &[u64]) -> Vec<Passage> {
-        let passage = |left_us: &u64| Passage {
+    fn forwarded_at(times_us: &[u64]) -> Vec<Admission> {
+        let admission = |forwarded_us: &u64| Admission {
             arrived_us: 0,
-            left_us: *left_us,
+            forwarded_us: *forwarded_us,
             cost: 1,
         };
-        times_us.iter().map(passage).collect()
+        times_us.iter().map(admission).collect()
     }
 
     #[test]
-    fn a_window_holds_its_start_and_not_its_end() {
-        let passages = went_at(&[0, 999, 1_000, 1_001, 2_500]);
-        assert_eq!(most_in_any(Duration::from_millis(1), &passages), 3);
-        assert_eq!(
-            most_in_any(Duration::from_millis(1), &went_at(&[0, 1_000])),
-            1
-        );
-        assert_eq!(most_in_any(Duration::from_millis(1), &[]), 0);
+    fn a_window_includes_its_start_and_not_its_end() {
+        let most = |times_us: &[u64]| {
+            let admissions = forwarded_at(times_us);
+            most_in_any(Duration::from_millis(1), &admissions)
+        };
+        assert_eq!(most(&[0, 999, 1_000, 1_001, 2_500]), 3);
+        assert_eq!(most(&[0, 1_000]), 1);
+        assert_eq!(most(&[]), 0);
     }
 
     #[test]
-    fn windows_count_what_requests_cost() {
-        let mut passages = went_at(&[0, 500, 5_000]);
-        passages[1].cost = 7;
-        assert_eq!(most_in_any(Duration::from_millis(1), &passages), 8);
+    fn windows_count_costs() {
+        let mut admissions = forwarded_at(&[0, 500, 5_000]);
+        admissions[1].cost = 7;
+        assert_eq!(most_in_any(Duration::from_millis(1), &admissions), 8);
     }
 
     #[test]
-    fn delays_are_from_coming_to_going() {
-        let delay = Delay::of(&went_at(&[0, 100, 500]));
-        assert_eq!(delay.max, Duration::from_micros(500));
-        assert_eq!(delay.mean, Duration::from_micros(200));
-        assert_eq!(Delay::of(&[]), Delay::default());
+    fn delays_are_from_arrival_to_forwarding() {
+        let (max, mean) = delays(&forwarded_at(&[0, 100, 500]));
+        assert_eq!(max, Duration::from_micros(500));
+        assert_eq!(mean, Duration::from_micros(200));
+        assert_eq!(delays(&[]), (Duration::ZERO, Duration::ZERO));
     }
 }

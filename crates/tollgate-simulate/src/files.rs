@@ -1,74 +1,46 @@
-//! Files that are whole or not there: written under another name first, and renamed when complete.
+//! Files that are complete or absent: written under a temporary name, and renamed when complete.
 
-use std::ffi::OsString;
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file that could not be written.
-#[derive(Debug)]
-pub(super) struct WriteError {
-    path: PathBuf,
-    error: io::Error,
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot write {}: {}", self.path.display(), self.error)
+/// Writes all of these files, and creates their directories.
+///
+/// # Errors
+/// The file that could not be written, and why. Then none is written.
+pub(super) fn write_all(files: &[(&Path, &[u8])]) -> Result<(), String> {
+    let failed = |path: &Path, error| format!("cannot write {}: {error}", path.display());
+    // All are written before the first is renamed, so that a full disk leaves none of them.
+    let mut drafts = Vec::new();
+    for (path, content) in files {
+        drafts.push(Draft::write(path, content).map_err(|error| failed(path, error))?);
     }
+    for ((path, _), Draft(draft)) in files.iter().zip(&drafts) {
+        fs::rename(draft, path).map_err(|error| failed(path, error))?;
+    }
+    Ok(())
 }
 
-impl std::error::Error for WriteError {}
+/// A file with a temporary name, which is removed unless it was renamed.
+struct Draft(PathBuf);
 
-/// Writes all of these, or says which could not be. Directories are created.
-pub(super) fn write_all(files: &[(&Path, &[u8])]) -> Result<(), WriteError> {
-    // All are written before the first is renamed: a full disk leaves none of them.
-    let drafts: Vec<Draft<'_>> = files
-        .iter()
-        .map(|(path, content)| Draft::of(path, content))
-        .collect::<Result<_, _>>()?;
-    drafts.into_iter().try_for_each(Draft::publish)
-}
-
-/// A file under its temporary name, which goes away unless it is published.
-struct Draft<'a> {
-    path: &'a Path,
-    draft: PathBuf,
-}
-
-impl<'a> Draft<'a> {
-    fn of(path: &'a Path, content: &[u8]) -> Result<Self, WriteError> {
-        let failed = |error| WriteError {
-            path: path.to_owned(),
-            error,
-        };
+impl Draft {
+    fn write(path: &Path, content: &[u8]) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(failed)?;
+            fs::create_dir_all(parent)?;
         }
-        let mut name = OsString::from(".");
-        name.push(path.file_name().unwrap_or_default());
-        name.push(format!(".{}.tmp", std::process::id()));
-        let draft = Self {
-            path,
-            draft: path.with_file_name(name),
-        };
-        fs::write(&draft.draft, content).map_err(failed)?;
+        let name = path.file_name().unwrap_or_default().display();
+        let draft = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+        let draft = Self(draft);
+        fs::write(&draft.0, content)?;
         Ok(draft)
     }
-
-    fn publish(self) -> Result<(), WriteError> {
-        fs::rename(&self.draft, self.path).map_err(|error| WriteError {
-            path: self.path.to_owned(),
-            error,
-        })
-    }
 }
 
-impl Drop for Draft<'_> {
+impl Drop for Draft {
     fn drop(&mut self) {
-        // After the rename there is nothing left to remove.
-        let _ = fs::remove_file(&self.draft);
+        // After a rename there is nothing to remove.
+        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -77,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_created_and_nothing_else_is_left() {
+    fn directories_are_created_and_no_draft_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b/c.txt");
         write_all(&[(&path, b"content")]).unwrap();
@@ -91,7 +63,7 @@ mod tests {
         let (good, blocked) = (dir.path().join("good"), dir.path().join("file/below"));
         fs::write(dir.path().join("file"), "").unwrap();
         let error = write_all(&[(&good, b"1"), (&blocked, b"2")]).unwrap_err();
-        assert!(error.to_string().contains("file/below"), "{error}");
+        assert!(error.contains("file/below"), "{error}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

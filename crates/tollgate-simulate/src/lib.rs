@@ -1,18 +1,15 @@
-//! The command `tollgate simulate`: runs the five algorithms over the same arrivals and shows what each lets
-//! through, as a table and a chart.
+//! The command `tollgate simulate`: runs the five algorithms over the same arrivals and shows what each admits, as a table
+//! and a chart.
 //!
-//! Arrivals come from a `scenario` or a file (`arrivals_csv`), and one `limit` for each algorithm from `limits`. `run`
-//! plays the arrivals, `figures` counts, and `table`, `report` and `chart` show the result. It uses the engine as any
-//! other program would.
+//! Arrivals are from a `scenario` or a CSV file (`arrivals_csv`), and `limits` derives one limit for each algorithm. `run`
+//! asks the engine, `figures` counts, and `table`, `explanation`, `report` and `chart` show the result.
 
 mod arrivals_csv;
 mod chart;
+mod explanation;
 mod figures;
 mod files;
 mod limits;
-mod progress;
-mod random;
-mod reading;
 mod report;
 mod run;
 mod scenario;
@@ -28,25 +25,22 @@ use tollgate::{Limit, LimitError};
 
 pub use scenario::Scenario;
 
-use arrivals_csv::CsvError;
-use chart::{Chart, ChartError, Fonts, Panel};
-use figures::{Figures, Results};
-use files::WriteError;
+use chart::Chart;
+use figures::Outcome;
 use limits::Limits;
-use progress::Progress;
 use report::{ChartPaths, Report};
-use run::Passage;
+use run::Progress;
 use table::Paint;
 use traffic::Traffic;
 
 /// What to simulate, and how to show the result.
 #[derive(Clone, Debug)]
 pub struct Simulation {
-    /// Where the arrivals come from.
+    /// Where the arrivals are from.
     pub arrivals: Arrivals,
     /// The limit that all five are derived from; every scenario has its own.
     pub limit: Option<Limit>,
-    /// Where to write the chart: a directory, or a path with or without an ending.
+    /// Where to write the chart: a directory, or a path with or without an extension.
     pub out: Option<PathBuf>,
     /// Whether to draw a chart.
     pub draws_chart: bool,
@@ -54,7 +48,7 @@ pub struct Simulation {
     pub json: bool,
 }
 
-/// Where the arrivals come from.
+/// Where the arrivals are from.
 #[derive(Clone, Debug)]
 pub enum Arrivals {
     /// A built-in scenario, and another seed for it.
@@ -63,18 +57,9 @@ pub enum Arrivals {
     Csv {
         /// Its path.
         file: PathBuf,
-        /// Whether to sort the arrivals by time instead of refusing them when they are out of order.
+        /// Whether to sort arrivals that are out of order instead of rejecting them.
         sort: bool,
     },
-}
-
-impl Arrivals {
-    fn traffic(&self) -> Result<Traffic, CsvError> {
-        match self {
-            Self::Scenario(scenario, seed) => Ok(Traffic::of(*scenario, *seed)),
-            Self::Csv { file, sort } => arrivals_csv::read(file, *sort),
-        }
-    }
 }
 
 /// Runs a simulation, prints its result to `out` and writes its chart.
@@ -82,71 +67,66 @@ impl Arrivals {
 /// # Errors
 /// When a limit does not work for all five algorithms, the arrivals cannot be read, or the result cannot be written.
 pub fn simulate(simulation: &Simulation, out: &mut impl Write) -> Result<(), SimulateError> {
-    let traffic = simulation.arrivals.traffic()?;
-    let limits = Limits::derived_from(match (simulation.limit, &simulation.arrivals) {
-        (Some(limit), _) => limit,
-        (None, Arrivals::Scenario(scenario, _)) => scenario.limit()?,
-        (None, Arrivals::Csv { .. }) => {
-            let text = "arrivals from a file need a limit, such as \"50/s burst 100\"";
-            return Err(SimulateError::BadInput(text.to_owned()));
+    let (traffic, default_limit) = match &simulation.arrivals {
+        Arrivals::Scenario(scenario, seed) => {
+            (Traffic::of(*scenario, *seed), Some(scenario.limit()?))
         }
-    })?;
-    let passages = play_all(&traffic, &limits)?;
-    let results: Vec<(Limit, Figures)> = (limits.all.iter().zip(&passages))
-        .map(|(limit, passages)| (*limit, Figures::of(&traffic, passages, limits.period)))
-        .collect();
-    let chart = match simulation.draws_chart {
-        false => None,
-        true => Some(write_chart(
-            simulation.out.as_deref(),
-            &traffic,
-            &limits,
-            &results,
-            &passages,
-        )?),
+        Arrivals::Csv { file, sort } => {
+            let traffic = arrivals_csv::read(file, *sort).map_err(SimulateError::BadInput)?;
+            (traffic, None)
+        }
     };
+    let Some(limit) = simulation.limit.or(default_limit) else {
+        let message = "arrivals from a file need a limit, such as \"50/s burst 100\"";
+        return Err(SimulateError::BadInput(message.to_owned()));
+    };
+    let limits = Limits::derived_from(limit)?;
+    let mut progress = Progress::of(traffic.arrivals.len() * limits.all.len());
+    let run = |limit: &Limit| {
+        let admissions = run::admissions(limit, &traffic.arrivals, &mut progress);
+        Outcome::of(&traffic, *limit, limits.period, admissions)
+    };
+    let outcomes: Vec<Outcome> = limits.all.iter().map(run).collect();
+    drop(progress);
+    let chart = Chart {
+        traffic: &traffic,
+        limits: &limits,
+        outcomes: &outcomes,
+    };
+    let paths = simulation.draws_chart.then(|| {
+        let paths = chart_paths(simulation.out.as_deref(), &traffic.name);
+        write_chart(&chart, &paths).map(|()| paths)
+    });
+    let paths = paths.transpose().map_err(SimulateError::Unavailable)?;
     if simulation.json {
-        let report = Report::new(&traffic, &limits, &results, chart);
+        let report = Report::new(&traffic, &limits, &outcomes, paths);
         serde_json::to_writer_pretty(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        write_text(out, &traffic, &limits, &results, chart.as_ref())?;
+        write_text(out, &traffic, &limits, &outcomes, paths.as_ref())?;
     }
     Ok(out.flush()?)
-}
-
-fn play_all(traffic: &Traffic, limits: &Limits) -> Result<Vec<Vec<Passage>>, SimulateError> {
-    let decisions = traffic.arrivals.len() * limits.all.len();
-    let mut progress = Progress::of(decisions as u64);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .map_err(|error| {
-            SimulateError::Unavailable(format!("cannot start the simulation: {error}"))
-        })?;
-    Ok(runtime.block_on(async {
-        let mut passages = Vec::with_capacity(limits.all.len());
-        for limit in &limits.all {
-            passages.push(run::play(limit, &traffic.arrivals, &mut progress).await);
-        }
-        passages
-    }))
 }
 
 fn write_text(
     out: &mut impl Write,
     traffic: &Traffic,
     limits: &Limits,
-    results: &Results,
+    outcomes: &[Outcome],
     chart: Option<&ChartPaths>,
 ) -> io::Result<()> {
     let coloured =
         io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
     let paint = if coloured { Paint::Ansi } else { Paint::Plain };
-    writeln!(out, "{}", paint.bold(&format!("{}.", traffic.shows)))?;
-    writeln!(out, "{}\n", paint.dim(&format!("limit: {}", limits.said)))?;
-    table::write(out, paint, limits, results)?;
+    writeln!(out, "{}", paint.bold(&format!("{}.", traffic.title)))?;
+    writeln!(
+        out,
+        "{}\n",
+        paint.dim(&format!("limit: {}", limits.original))
+    )?;
+    table::write(out, paint, limits, outcomes)?;
     writeln!(out)?;
-    for sentence in reading::reading(traffic.scenario, limits, results) {
+    for sentence in explanation::sentences(traffic.scenario, limits, outcomes) {
         writeln!(out, "{}", text::wrapped(&sentence, 100))?;
     }
     if let Some(ChartPaths { svg, png }) = chart {
@@ -155,37 +135,16 @@ fn write_text(
     Ok(())
 }
 
-fn write_chart(
-    out: Option<&Path>,
-    traffic: &Traffic,
-    limits: &Limits,
-    results: &Results,
-    passages: &[Vec<Passage>],
-) -> Result<ChartPaths, SimulateError> {
-    let panels = (results.iter().zip(passages))
-        .map(|((limit, figures), passages)| Panel {
-            limit,
-            figures,
-            passages,
-        })
-        .collect();
-    let fonts = Fonts::embedded()?;
-    let drawing = Chart {
-        traffic,
-        limits,
-        panels,
-    }
-    .draw(&fonts);
-    let paths = chart_paths(out, &traffic.name);
-    let png = drawing.to_png(&fonts)?;
+fn write_chart(chart: &Chart<'_>, paths: &ChartPaths) -> Result<(), String> {
+    let drawing = chart.draw()?;
+    let png = drawing.to_png()?;
     files::write_all(&[
         (&paths.svg, drawing.to_svg().as_bytes()),
         (&paths.png, &png),
-    ])?;
-    Ok(paths)
+    ])
 }
 
-/// Both files from what the user said: a directory, or a path with or without an ending.
+/// The paths of a chart, from a directory or from a path with or without an extension.
 fn chart_paths(out: Option<&Path>, name: &str) -> ChartPaths {
     let default = format!("simulation-{name}");
     let path = match out {
@@ -196,13 +155,13 @@ fn chart_paths(out: Option<&Path>, name: &str) -> ChartPaths {
         Some(path) => path.to_owned(),
     };
     let stem = match path.extension() {
-        Some(ending) if ending == "svg" || ending == "png" => path.with_extension(""),
+        Some(extension) if extension == "svg" || extension == "png" => path.with_extension(""),
         _ => path,
     };
-    // Not `with_extension`: "v1.2" is a name, not a file with the ending "2".
-    let with = |ending: &str| {
+    // Not `with_extension`: "v1.2" is a name, not a file with the extension "2".
+    let with = |extension: &str| {
         let mut path = stem.clone().into_os_string();
-        path.push(ending);
+        path.push(extension);
         PathBuf::from(path)
     };
     ChartPaths {
@@ -215,11 +174,11 @@ fn chart_paths(out: Option<&Path>, name: &str) -> ChartPaths {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SimulateError {
-    /// The limit or the arrivals make no sense.
+    /// The limit or the arrivals are not valid.
     BadInput(String),
-    /// The chart could not be drawn or written, or the simulation not started.
+    /// The chart could not be drawn or written.
     Unavailable(String),
-    /// The output could not be printed.
+    /// The result could not be printed.
     Output(io::Error),
 }
 
@@ -242,24 +201,6 @@ impl From<LimitError> for SimulateError {
     }
 }
 
-impl From<CsvError> for SimulateError {
-    fn from(error: CsvError) -> Self {
-        Self::BadInput(error.to_string())
-    }
-}
-
-impl From<ChartError> for SimulateError {
-    fn from(error: ChartError) -> Self {
-        Self::Unavailable(error.to_string())
-    }
-}
-
-impl From<WriteError> for SimulateError {
-    fn from(error: WriteError) -> Self {
-        Self::Unavailable(error.to_string())
-    }
-}
-
 impl From<io::Error> for SimulateError {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
@@ -271,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chart_goes_where_it_is_told() {
+    fn charts_are_written_where_out_points() {
         let paths = |out: Option<&str>| {
             let ChartPaths { svg, png } = chart_paths(out.map(Path::new), "surge");
             (svg.display().to_string(), png.display().to_string())

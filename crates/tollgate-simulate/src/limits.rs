@@ -1,33 +1,32 @@
-//! One limit said by the user, and the five that follow from it.
+//! The five limits that follow from one.
 
 use std::time::Duration;
 
 use tollgate::{Limit, LimitError, Rate};
 
-/// The five limits that are compared, and what they have in common.
+/// The limits that are compared, and what they have in common.
 #[derive(Debug)]
 pub(super) struct Limits {
-    /// As it was said.
-    pub(super) said: Limit,
-    /// So many …
+    /// The one that the others are derived from.
+    pub(super) original: Limit,
     pub(super) count: u64,
-    /// … per this long. Also the window in which what was let through is counted.
+    /// The period of the count, and the window in which forwarded requests are counted.
     pub(super) period: Duration,
     /// One per algorithm, in the order of [`tollgate::Algorithm::ALL`].
     pub(super) all: Vec<Limit>,
 }
 
 impl Limits {
-    /// From N per period and a burst or queue of B: buckets with both, windows of N per period.
+    /// Buckets with the rate and the capacity of a limit, and windows with its rate.
     ///
     /// # Errors
-    /// When a figure fits the algorithm that was said, but not another: a sliding log holds less than a bucket.
-    pub(super) fn derived_from(said: Limit) -> Result<Self, LimitError> {
-        let rate = match said.rate() {
+    /// When a figure is valid for the original, but not for another: a sliding log holds less than a bucket.
+    pub(super) fn derived_from(original: Limit) -> Result<Self, LimitError> {
+        let rate = match original.rate() {
             Some(rate) => rate,
-            None => Rate::new(said.capacity(), said.window())?,
+            None => Rate::new(original.capacity(), original.window())?,
         };
-        let (count, period, capacity) = (rate.count(), rate.period(), said.capacity());
+        let (count, period, capacity) = (rate.count(), rate.period(), original.capacity());
         let all = [
             Limit::token_bucket(rate, capacity),
             Limit::leaky_bucket(rate, capacity),
@@ -36,7 +35,7 @@ impl Limits {
             Limit::sliding_counter(count, period),
         ];
         Ok(Self {
-            said,
+            original,
             count,
             period,
             all: all.into_iter().collect::<Result<_, _>>()?,
@@ -76,14 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn the_five_come_in_the_order_of_the_algorithms() {
+    fn the_limits_have_the_order_of_the_algorithms() {
         let limits = Limits::derived_from("5/s".parse().unwrap()).unwrap();
         let algorithms: Vec<Algorithm> = limits.all.iter().map(Limit::algorithm).collect();
         assert_eq!(algorithms, Algorithm::ALL);
     }
 
     #[test]
-    fn what_one_of_the_five_cannot_hold_is_refused() {
+    fn a_figure_too_large_for_one_of_them_is_rejected() {
         let error = Limits::derived_from("2000000/s".parse().unwrap()).unwrap_err();
         assert!(error.to_string().contains("at most 1,000,000"), "{error}");
     }

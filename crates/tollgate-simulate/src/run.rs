@@ -1,52 +1,94 @@
-//! Plays arrivals against a limit, on a clock that is turned by hand.
-//!
-//! This is the only place that asks the engine. What the answers amount to is counted elsewhere.
+//! Runs arrivals against a limit, on a simulated clock. This is the only place that uses the engine.
 
-use std::time::Duration;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
 
 use tollgate::store::MemoryConfig;
-use tollgate::{Clock, Limit, Limiter, ManualClock};
+use tollgate::{Clock, Limit, LocalLimiter, ManualClock};
 
-use super::progress::Progress;
-use super::text::to_us;
+use super::text::{grouped, to_us};
 use super::traffic::Arrival;
 
-/// A request that was let through.
+/// An admitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Passage {
-    /// When it came.
+pub(super) struct Admission {
     pub(super) arrived_us: u64,
-    /// When it went: later than it came only behind a leaky bucket.
-    pub(super) left_us: u64,
-    /// What it cost.
+    /// When it was forwarded: later than it arrived only with a leaky bucket.
+    pub(super) forwarded_us: u64,
     pub(super) cost: u64,
 }
 
-/// What `limit` lets through of these arrivals, in the order of time.
-pub(super) async fn play(
+/// The requests that `limit` admits, sorted by time.
+pub(super) fn admissions(
     limit: &Limit,
     arrivals: &[Arrival],
     progress: &mut Progress,
-) -> Vec<Passage> {
+) -> Vec<Admission> {
     let clock = ManualClock::default();
-    // One key, all of it in one shard: so that even the largest sliding log keeps every entry.
-    let limiter = Limiter::in_memory_with(MemoryConfig {
+    // One key is one shard, which keeps every entry of even the largest sliding log.
+    let limiter = LocalLimiter::with(MemoryConfig {
         max_keys: 1,
         max_log_entries: 4_000_000,
         clock: Clock::from(&clock),
     });
-    let mut passages = Vec::new();
-    for arrival in arrivals {
-        clock.set(Duration::from_micros(arrival.at_us));
-        let decision = limiter.check("everyone", limit, arrival.cost).await;
+    let mut admissions = Vec::new();
+    for &Arrival { at_us, cost } in arrivals {
+        clock.set(Duration::from_micros(at_us));
+        let decision = limiter.check("everyone", limit, cost);
         if decision.allowed() {
-            passages.push(Passage {
-                arrived_us: arrival.at_us,
-                left_us: arrival.at_us + to_us(decision.delay()),
-                cost: arrival.cost,
+            admissions.push(Admission {
+                arrived_us: at_us,
+                forwarded_us: at_us + to_us(decision.delay()),
+                cost,
             });
         }
         progress.step();
     }
-    passages
+    admissions
+}
+
+/// Shorter runs show no progress.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Reading the clock costs as much as a decision, so it is read rarely.
+const STEPS_PER_LOOK: u64 = 1 << 15;
+
+/// A progress line on stderr, if that is a terminal.
+pub(super) struct Progress {
+    done: u64,
+    total: u64,
+    started: Instant,
+    is_terminal: bool,
+    is_shown: bool,
+}
+
+impl Progress {
+    pub(super) fn of(total: usize) -> Self {
+        Self {
+            done: 0,
+            total: total as u64,
+            started: Instant::now(),
+            is_terminal: io::stderr().is_terminal(),
+            is_shown: false,
+        }
+    }
+
+    fn step(&mut self) {
+        self.done += 1;
+        let is_time = self.is_terminal && self.done.is_multiple_of(STEPS_PER_LOOK);
+        if is_time && self.started.elapsed() > PATIENCE {
+            self.is_shown = true;
+            // The next line replaces this one. A closed stderr is no reason to stop.
+            let (done, total) = (grouped(self.done), grouped(self.total));
+            let _ = write!(io::stderr(), "\r{done} of {total} decisions");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.is_shown {
+            let _ = write!(io::stderr(), "\r\x1b[2K");
+        }
+    }
 }

@@ -1,19 +1,16 @@
-//! The built-in scenarios: which requests come when, and against which limit.
+//! The built-in scenarios: which requests arrive when, and the limit they meet.
 //!
-//! They know nothing of algorithms or of what they will let through.
+//! They know nothing of algorithms or of results.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use clap::ValueEnum;
-use tollgate::{Limit, LimitError, Rate};
-
-use super::random::Random;
+use tollgate::{Limit, LimitError};
 
 const SECOND_US: u64 = 1_000_000;
 const MINUTE_US: u64 = 60 * SECOND_US;
 
-/// 2026-01-05 11:00:00 UTC, a Monday: every window up to an hour starts anew here.
+/// 2026-01-05 11:00:00 UTC, a Monday: every window up to an hour starts here.
 const ELEVEN_US: u64 = 1_767_610_800 * SECOND_US;
 
 /// Arrivals that show something.
@@ -24,43 +21,39 @@ pub enum Scenario {
     Boundary,
     /// Bursts of 20 with growing pauses between them, against 10/s burst 10: idle time earns at most the capacity.
     BurstIdle,
-    /// 50 requests a second, then ten times as many for 20 s, then 50 again, against 100/s burst 200: who keeps
-    /// serving, and how evenly.
+    /// 50 requests a second, then ten times as many for 20 s, then 50 again, against 100/s burst 200: which algorithms
+    /// keep serving, and how evenly.
     Surge,
     /// 50,000 drivers reconnect and send 300,000 buffered location updates within three seconds, against 3,000/s queue
-    /// 5,000: only the leaky bucket keeps what comes out even.
+    /// 5,000: only the leaky bucket forwards them evenly.
     Drivers,
 }
 
 impl Scenario {
     /// The name on the command line.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Boundary => "boundary",
-            Self::BurstIdle => "burst-idle",
-            Self::Surge => "surge",
-            Self::Drivers => "drivers",
-        }
+    pub(super) fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// The limit it is run against unless another is given.
+    /// The limit that it meets unless another is given.
     pub(super) fn limit(self) -> Result<Limit, LimitError> {
         match self {
-            Self::Boundary => Limit::token_bucket(Rate::new(200, Duration::from_secs(60))?, 200),
-            Self::BurstIdle => Limit::token_bucket(Rate::per_second(10)?, 10),
-            Self::Surge => Limit::token_bucket(Rate::per_second(100)?, 200),
-            Self::Drivers => Limit::leaky_bucket(Rate::per_second(3_000)?, 5_000),
+            Self::Boundary => "200/min burst 200".parse(),
+            Self::BurstIdle => "10/s burst 10".parse(),
+            Self::Surge => "100/s burst 200".parse(),
+            Self::Drivers => "3000/s queue 5000".parse(),
         }
     }
 
-    /// The seed that its arrivals are made with, if they depend on one.
+    /// The seed of its arrivals, if they are random.
     pub(super) fn seed(self, other: Option<u64>) -> Option<u64> {
         matches!(self, Self::Surge | Self::Drivers).then_some(other.unwrap_or(1))
     }
 
-    /// When its requests arrive.
+    /// The times of its requests.
     pub(super) fn arrivals_us(self, seed: Option<u64>) -> Vec<u64> {
-        let random = Random::seeded(seed.unwrap_or_default());
+        let random = Random(seed.unwrap_or_default());
         match self {
             Self::Boundary => boundary(),
             Self::BurstIdle => burst_idle(),
@@ -70,7 +63,7 @@ impl Scenario {
     }
 
     /// What it shows, as a title.
-    pub(super) fn shows(self) -> &'static str {
+    pub(super) fn title(self) -> &'static str {
         match self {
             Self::Boundary => {
                 "Two bursts of 200, two seconds apart, on either side of a full minute"
@@ -85,7 +78,7 @@ impl Scenario {
         }
     }
 
-    /// A zoom, where most of the time nothing happens.
+    /// The part of time to draw, if there are long gaps.
     pub(super) fn view_us(self) -> Option<Range<u64>> {
         match self {
             Self::Boundary => Some(ELEVEN_US - 3 * SECOND_US..ELEVEN_US + 2 * SECOND_US),
@@ -99,9 +92,8 @@ impl Scenario {
 fn boundary() -> Vec<u64> {
     // 50,000 a second: 200 requests within 4 ms.
     let burst = |start_us: u64| (0..200).map(move |i| start_us + 20 * i);
-    burst(ELEVEN_US - 2 * SECOND_US)
-        .chain(burst(ELEVEN_US))
-        .collect()
+    let first = burst(ELEVEN_US - 2 * SECOND_US);
+    first.chain(burst(ELEVEN_US)).collect()
 }
 
 fn burst_idle() -> Vec<u64> {
@@ -110,16 +102,15 @@ fn burst_idle() -> Vec<u64> {
         *now_us += pause_us;
         Some(*now_us)
     });
-    starts_us
-        .flat_map(|start_us| std::iter::repeat_n(start_us, 20))
-        .collect()
+    let burst = |start_us| std::iter::repeat_n(start_us, 20);
+    starts_us.flat_map(burst).collect()
 }
 
 fn surge(mut random: Random) -> Vec<u64> {
     let mut at_us = Vec::with_capacity(13_000);
     for second in 0..60 {
         let about = if (20..40).contains(&second) { 500 } else { 50 };
-        // Up to a sixth more or less, as traffic is never quite even.
+        // Up to a sixth more or less, because traffic is never quite even.
         let count = about - about / 6 + random.below(about / 3 + 1);
         let start_us = ELEVEN_US + second * SECOND_US;
         at_us.extend((0..count).map(|_| start_us + random.below(SECOND_US)));
@@ -134,13 +125,32 @@ fn drivers(mut random: Random) -> Vec<u64> {
     const APART_US: u64 = 8_000;
     let mut at_us = Vec::with_capacity(300_000);
     for _ in 0..DRIVERS {
-        // The earlier of two draws: most reconnect at once, the last ones straggle in.
+        // The earlier of two draws: most reconnect at once, the last ones later.
         let within_us = 29 * SECOND_US / 10;
         let back_us = ELEVEN_US + random.below(within_us).min(random.below(within_us));
         at_us.extend((0..UPDATES_EACH).map(|i| back_us + i * APART_US));
     }
     at_us.sort_unstable();
     at_us
+}
+
+/// Pseudo-random numbers from a seed, the same on every machine: `SplitMix64` (Steele, Lea, Flood 2014).
+struct Random(u64);
+
+impl Random {
+    /// A number below `end`; 0 if `end` is 0.
+    fn below(&mut self, end: u64) -> u64 {
+        // The upper half of the product is evenly spread, without a division.
+        let product = u128::from(self.next()) * u128::from(end);
+        u64::try_from(product >> 64).unwrap_or(0)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
 }
 
 #[cfg(test)]
@@ -152,23 +162,16 @@ mod tests {
     }
 
     #[test]
-    fn every_scenario_is_in_the_order_of_time_and_has_a_limit() {
+    fn every_scenario_is_sorted_and_has_a_limit_and_a_name() {
         for scenario in Scenario::value_variants() {
             assert!(arrivals_us(*scenario).is_sorted(), "{scenario:?}");
             assert!(scenario.limit().is_ok());
+            assert_eq!(Scenario::from_str(&scenario.name(), false), Ok(*scenario));
         }
     }
 
     #[test]
-    fn names_are_those_of_the_command_line() {
-        for scenario in Scenario::value_variants() {
-            let value = scenario.to_possible_value().unwrap();
-            assert_eq!(value.get_name(), scenario.name());
-        }
-    }
-
-    #[test]
-    fn the_boundary_lies_between_the_two_bursts() {
+    fn the_boundary_is_between_the_two_bursts() {
         let arrivals = arrivals_us(Scenario::Boundary);
         let first = arrivals[0] / MINUTE_US;
         assert_eq!(arrivals.len(), 400);
@@ -184,9 +187,28 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_decides_the_arrivals() {
+    fn the_seed_determines_the_arrivals() {
         let with = |seed| Scenario::Surge.arrivals_us(Some(seed));
         assert_eq!(with(7), with(7));
         assert_ne!(with(7), with(8));
+    }
+
+    #[test]
+    fn a_seed_gives_the_published_numbers() {
+        let mut random = Random(1_234_567);
+        let first: Vec<u64> = (0..3).map(|_| random.next()).collect();
+        let published = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+        ];
+        assert_eq!(first, published);
+    }
+
+    #[test]
+    fn numbers_stay_below_the_end() {
+        let mut random = Random(1);
+        assert!((0..1_000).all(|_| random.below(10) < 10));
+        assert_eq!(random.below(0), 0);
     }
 }

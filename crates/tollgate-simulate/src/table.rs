@@ -2,13 +2,11 @@
 
 use std::io::{self, Write};
 
-use tollgate::{Algorithm, Limit};
-
-use super::figures::{Figures, Results, burst_span};
+use super::figures::{Outcome, burst_span};
 use super::limits::Limits;
-use super::text::{grouped, percent, span, span_name, wait};
+use super::text::{delay, grouped, percent, span, span_name};
 
-/// Whether to use colour: a terminal may, a file or pipe must not.
+/// Whether to use colours: a terminal may, a file or pipe must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Paint {
     Plain,
@@ -17,18 +15,18 @@ pub(super) enum Paint {
 
 impl Paint {
     pub(super) fn bold(self, text: &str) -> String {
-        self.wrapped("1", text)
+        self.styled("1", text)
     }
 
     pub(super) fn dim(self, text: &str) -> String {
-        self.wrapped("2", text)
+        self.styled("2", text)
     }
 
     fn alarming(self, text: &str) -> String {
-        self.wrapped("1;31", text)
+        self.styled("1;31", text)
     }
 
-    fn wrapped(self, code: &str, text: &str) -> String {
+    fn styled(self, code: &str, text: &str) -> String {
         match self {
             Self::Plain => text.to_owned(),
             Self::Ansi => format!("\x1b[{code}m{text}\x1b[0m"),
@@ -36,12 +34,18 @@ impl Paint {
     }
 }
 
+/// The cells of a row.
+type Row = [String; 9];
+
+/// The column of the worst window.
+const WORST: usize = 5;
+
 /// Writes a row per algorithm.
 pub(super) fn write(
     out: &mut impl Write,
     paint: Paint,
     limits: &Limits,
-    results: &Results,
+    outcomes: &[Outcome],
 ) -> io::Result<()> {
     let head = [
         "algorithm".to_owned(),
@@ -54,26 +58,18 @@ pub(super) fn write(
         "max delay".to_owned(),
         "mean delay".to_owned(),
     ];
-    let rows: Vec<[String; COLUMNS]> = results
-        .iter()
-        .map(|(limit, figures)| row(limit, figures))
-        .collect();
-    let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
-        let cells = rows
-            .iter()
-            .chain([&head])
-            .map(|row| row[column].chars().count());
+    let rows: Vec<Row> = outcomes.iter().map(row).collect();
+    let widths: [usize; 9] = std::array::from_fn(|column| {
+        let rows = rows.iter().chain([&head]);
+        let cells = rows.map(|row| row[column].chars().count());
         cells.max().unwrap_or(0)
     });
-    writeln!(
-        out,
-        "{}",
-        paint.dim(&aligned(&head, &widths, |_, cell| cell))
-    )?;
-    for (row, (_, figures)) in rows.iter().zip(results) {
+    let head = aligned(&head, &widths, |_, cell| cell);
+    writeln!(out, "{}", paint.dim(&head))?;
+    for (row, outcome) in rows.iter().zip(outcomes) {
         let line = aligned(row, &widths, |column, cell| match column {
             0 => paint.bold(&cell),
-            WORST if figures.worst_window > limits.count => paint.alarming(&cell),
+            WORST if outcome.figures.worst_window > limits.count => paint.alarming(&cell),
             _ => cell,
         });
         writeln!(out, "{line}")?;
@@ -81,62 +77,48 @@ pub(super) fn write(
     Ok(())
 }
 
-const COLUMNS: usize = 9;
-
-/// The column of the worst window.
-const WORST: usize = 5;
-
-fn row(limit: &Limit, figures: &Figures) -> [String; COLUMNS] {
-    let delay = |time| match limit.algorithm() {
-        Algorithm::LeakyBucket => wait(time),
-        _ => "–".to_owned(),
-    };
+fn row(outcome: &Outcome) -> Row {
+    let figures = &outcome.figures;
+    let delay = |time: Option<_>| time.map_or_else(|| "–".to_owned(), delay);
     [
-        limit.algorithm().to_string(),
-        grouped(figures.offered.tokens),
-        grouped(figures.admitted.tokens),
-        grouped(figures.denied.tokens),
-        percent(figures.denied.tokens, figures.offered.tokens),
+        outcome.limit.algorithm().to_string(),
+        grouped(figures.offered),
+        grouped(figures.admitted),
+        grouped(figures.denied),
+        percent(figures.denied, figures.offered),
         grouped(figures.worst_window),
         grouped(figures.largest_burst),
-        delay(figures.delay.max),
-        delay(figures.delay.mean),
+        delay(figures.max_delay),
+        delay(figures.mean_delay),
     ]
 }
 
-/// Names to the left, numbers to the right. Paint comes last, as it has no width.
-fn aligned(
-    row: &[String; COLUMNS],
-    widths: &[usize; COLUMNS],
-    paint: impl Fn(usize, String) -> String,
-) -> String {
-    let cells = row
-        .iter()
-        .zip(widths)
-        .enumerate()
-        .map(|(column, (cell, &width))| {
-            let padded = match column {
-                0 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
-            };
-            paint(column, padded)
-        });
-    let line: Vec<String> = cells.collect();
-    format!("  {}", line.join("  "))
+/// Names to the left, numbers to the right. Colours are added last, because they have no width.
+fn aligned(row: &Row, widths: &[usize; 9], paint: impl Fn(usize, String) -> String) -> String {
+    let cells = row.iter().zip(widths).enumerate();
+    let cells = cells.map(|(column, (cell, &width))| match column {
+        0 => paint(column, format!("{cell:<width$}")),
+        _ => paint(column, format!("{cell:>width$}")),
+    });
+    format!("  {}", cells.collect::<Vec<_>>().join("  "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::Figures;
 
     #[test]
     fn columns_line_up_and_plain_text_has_no_escapes() {
         let limits = Limits::derived_from("200/min".parse().unwrap()).unwrap();
-        let figures = Figures::default();
-        let results: Vec<(Limit, Figures)> =
-            limits.all.iter().map(|limit| (*limit, figures)).collect();
+        let outcome = |limit: &tollgate::Limit| Outcome {
+            limit: *limit,
+            admissions: Vec::new(),
+            figures: Figures::default(),
+        };
+        let outcomes: Vec<Outcome> = limits.all.iter().map(outcome).collect();
         let mut out = Vec::new();
-        write(&mut out, Paint::Plain, &limits, &results).unwrap();
+        write(&mut out, Paint::Plain, &limits, &outcomes).unwrap();
         let text = String::from_utf8(out).unwrap();
         let lengths: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
         assert_eq!(lengths.len(), 6);

@@ -1,20 +1,17 @@
-//! Numbers and times as people read them. Knows nothing of simulations.
+//! Numbers and times as people read them.
 
 use std::time::Duration;
 
 pub(super) use tollgate::words::grouped;
 
-/// A share of a whole with one decimal: `12.5 %`. Nothing of nothing is `0.0 %`.
+/// A share of a whole with one decimal: `12.5 %`; `0.0 %` if the whole is 0.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     format!("{:.1} %", percentage(part, whole))
 }
 
 /// A share of a whole, from 0 to 100.
 pub(super) fn percentage(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        return 0.0;
-    }
-    100.0 * to_f64(part) / to_f64(whole)
+    100.0 * to_f64(part) / to_f64(whole.max(1))
 }
 
 /// A count as a floating-point number.
@@ -41,7 +38,7 @@ pub(super) fn span(span: Duration) -> String {
     format!("{} {unit}", grouped(us / length))
 }
 
-/// A span behind "per" or "any": `minute`, `90 s`.
+/// A span after "per" or "any": `minute`, `90 s`.
 pub(super) fn span_name(length: Duration) -> String {
     match in_unit(length) {
         (us, (name, _, unit)) if us == unit => name.to_owned(),
@@ -55,10 +52,9 @@ fn in_unit(span: Duration) -> (u64, (&'static str, &'static str, u64)) {
     (us, UNITS.into_iter().find(divides).unwrap_or(UNITS[5]))
 }
 
-/// A waiting time, rounded to three digits or so: `1.67 s`, `250 ms`, `59.7 s`, `0`.
-pub(super) fn wait(wait: Duration) -> String {
-    let seconds = wait.as_secs_f64();
-    match seconds {
+/// A delay, rounded to about three digits: `1.67 s`, `250 ms`, `59.7 s`, `0`.
+pub(super) fn delay(delay: Duration) -> String {
+    match delay.as_secs_f64() {
         0.0 => "0".to_owned(),
         s if s < 0.001 => format!("{:.0} µs", s * 1e6),
         s if s < 1.0 => format!("{} ms", decimal(s * 1e3)),
@@ -68,7 +64,7 @@ pub(super) fn wait(wait: Duration) -> String {
     }
 }
 
-/// Three digits or so, without zeros that say nothing.
+/// About three digits, without trailing zeros.
 pub(super) fn decimal(n: f64) -> String {
     let text = match n {
         n if n < 10.0 => format!("{n:.2}"),
@@ -81,23 +77,18 @@ pub(super) fn decimal(n: f64) -> String {
     }
 }
 
-/// Lines of at most `width` signs, cut between words.
+/// Lines of at most `width` characters, broken between words.
 pub(super) fn wrapped(text: &str, width: usize) -> String {
-    let mut out = String::new();
-    let mut column = 0;
+    let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > width {
-            out.push('\n');
-            column = 0;
-        } else if column > 0 {
-            out.push(' ');
-            column += 1;
+        let fits = |line: &String| line.chars().count() + 1 + word.chars().count() <= width;
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if fits(line) => line.extend([" ", word]),
+            _ => lines.push(word.to_owned()),
         }
-        out.push_str(word);
-        column += length;
     }
-    out
+    lines.join("\n")
 }
 
 /// Whole microseconds of a span.
@@ -110,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_times_read_well() {
+    fn numbers_and_times_are_readable() {
         assert_eq!(grouped(300_000), "300,000");
         assert_eq!(grouped(7), "7");
         assert_eq!(percent(1, 8), "12.5 %");
@@ -119,10 +110,10 @@ mod tests {
         assert_eq!(span(Duration::from_secs(60)), "1 min");
         assert_eq!(span_name(Duration::from_secs(60)), "minute");
         assert_eq!(span_name(Duration::from_millis(100)), "100 ms");
-        assert_eq!(wait(Duration::from_micros(1_666_334)), "1.67 s");
-        assert_eq!(wait(Duration::from_millis(59_700)), "59.7 s");
-        assert_eq!(wait(Duration::from_millis(100)), "100 ms");
-        assert_eq!(wait(Duration::ZERO), "0");
+        assert_eq!(delay(Duration::from_micros(1_666_334)), "1.67 s");
+        assert_eq!(delay(Duration::from_millis(59_700)), "59.7 s");
+        assert_eq!(delay(Duration::from_millis(100)), "100 ms");
+        assert_eq!(delay(Duration::ZERO), "0");
         assert_eq!(decimal(2.5), "2.5");
         assert_eq!(wrapped("a bc def ghij", 6), "a bc\ndef\nghij");
     }

@@ -1,12 +1,10 @@
-//! What comes in: requests at known times, and what is to be said about them.
-//!
-//! The rest of the simulation works on this alone; only here a scenario and a CSV differ.
+//! The requests of a simulation. Only here scenarios and CSV files differ.
 
 use std::ops::Range;
 
 use super::scenario::Scenario;
 
-/// When a request comes, and what it costs.
+/// The time and cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
     /// In microseconds since the Unix epoch.
@@ -15,29 +13,22 @@ pub(super) struct Arrival {
     pub(super) cost: u64,
 }
 
-impl Arrival {
-    /// A request of cost 1.
-    pub(super) fn at_us(at_us: u64) -> Self {
-        Self { at_us, cost: 1 }
-    }
-}
-
-/// The arrivals of one simulation, in the order of time.
+/// All requests of a simulation.
 #[derive(Debug)]
 pub(super) struct Traffic {
-    /// What it is called in the output and in file names.
+    /// Its name in the output and in file names.
     pub(super) name: String,
     /// One sentence on what it shows.
-    pub(super) shows: String,
-    /// The scenario it is from; `None` for a CSV.
+    pub(super) title: String,
+    /// `None` for a CSV file.
     pub(super) scenario: Option<Scenario>,
-    /// At least one.
+    /// Sorted by time. At least one.
     pub(super) arrivals: Vec<Arrival>,
-    /// What the arrivals were drawn from, where chance was asked.
+    /// `None` if the arrivals are not random.
     pub(super) seed: Option<u64>,
-    /// The part of time worth drawing; all of it if not said.
+    /// The part of time to draw; `None` for all of it.
     pub(super) view_us: Option<Range<u64>>,
-    /// Whether times are told by the clock (10:59:58) or from the start (2 s).
+    /// Whether to show times of day (10:59:58) or times since the start (2 s).
     pub(super) by_the_clock: bool,
 }
 
@@ -45,19 +36,19 @@ impl Traffic {
     /// The traffic of a built-in scenario.
     pub(super) fn of(scenario: Scenario, seed: Option<u64>) -> Self {
         let seed = scenario.seed(seed);
-        let arrivals = scenario.arrivals_us(seed).into_iter();
+        let arrivals_us = scenario.arrivals_us(seed).into_iter();
         Self {
-            name: scenario.name().to_owned(),
-            shows: scenario.shows().to_owned(),
+            name: scenario.name(),
+            title: scenario.title().to_owned(),
             scenario: Some(scenario),
-            arrivals: arrivals.map(Arrival::at_us).collect(),
+            arrivals: (arrivals_us.map(|at_us| Arrival { at_us, cost: 1 })).collect(),
             seed,
             view_us: scenario.view_us(),
             by_the_clock: scenario == Scenario::Boundary,
         }
     }
 
-    /// What all requests cost together.
+    /// The cost of all requests.
     pub(super) fn total_cost(&self) -> u64 {
         self.arrivals.iter().map(|arrival| arrival.cost).sum()
     }
@@ -72,11 +63,7 @@ impl Traffic {
 
     /// From the first arrival to the last.
     pub(super) fn span_us(&self) -> Range<u64> {
-        let first_us = self.arrivals.first().map_or(0, |arrival| arrival.at_us);
-        let last_us = self
-            .arrivals
-            .last()
-            .map_or(first_us, |arrival| arrival.at_us);
-        first_us..last_us
+        let at_us = |arrival: Option<&Arrival>| arrival.map_or(0, |arrival| arrival.at_us);
+        at_us(self.arrivals.first())..at_us(self.arrivals.last())
     }
 }

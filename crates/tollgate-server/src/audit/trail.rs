@@ -210,11 +210,7 @@ impl Shared {
         let mut backlog = self.backlog.lock();
         backlog.merged += merged;
         for fold in all.into_values() {
-            backlog.accept(
-                fold.into_row(),
-                &self.config.scope,
-                self.config.max_backlog,
-            );
+            backlog.accept(fold.into_row(), &self.config.scope, self.config.max_backlog);
         }
         if backlog.len() > 0 {
             self.arrived.notify_one();

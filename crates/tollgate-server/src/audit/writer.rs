@@ -158,10 +158,7 @@ async fn sweep(shared: &Shared, database: &Database) {
         let since = before.and_then(|before| before.duration_since(SystemTime::UNIX_EPOCH).ok());
         let before_us = i64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(0);
         loop {
-            match database
-                .sweep_violations(before_us, config.max_sweep)
-                .await
-            {
+            match database.sweep_violations(before_us, config.max_sweep).await {
                 Ok(removed) if removed >= u64::from(config.max_sweep.max(1)) => {
                     tokio::time::sleep(BREATH).await;
                 }

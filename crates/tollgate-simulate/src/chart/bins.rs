@@ -1,9 +1,9 @@
-//! Time cut into equal pieces, and what happened in each.
+//! Equal pieces of time, and what happened in each.
 
 use std::ops::Range;
 use std::time::Duration;
 
-use super::super::run::Passage;
+use super::super::run::Admission;
 use super::super::traffic::Arrival;
 
 /// A range of time in equal pieces that start at round times.
@@ -15,11 +15,12 @@ pub(super) struct Bins {
 }
 
 impl Bins {
-    /// Pieces of a round length that cover this range: fewer than `most`, and one more for a start between two.
-    pub(super) fn covering(range_us: &Range<u64>, most: u64) -> Self {
+    /// Pieces of a round length that cover this range: at most `max`.
+    pub(super) fn covering(range_us: &Range<u64>, max: u64) -> Self {
         let length_us = range_us.end.saturating_sub(range_us.start).max(1);
-        let width_us = round_spans().find(|us| length_us.div_ceil(*us) < most);
-        let width_us = width_us.unwrap_or(length_us.div_ceil(most));
+        // One more may be needed, because pieces start at round times.
+        let width_us = round_spans().find(|us| length_us.div_ceil(*us) < max);
+        let width_us = width_us.unwrap_or(length_us.div_ceil(max));
         let start_us = range_us.start - range_us.start % width_us;
         Self {
             start_us,
@@ -40,39 +41,27 @@ impl Bins {
         self.start_us + self.length_us()
     }
 
-    /// Tokens that came in each piece.
+    /// Tokens that arrived in each piece.
     pub(super) fn offered(&self, arrivals: &[Arrival]) -> Vec<u64> {
-        self.sum(arrivals.iter().map(|arrival| (arrival.at_us, arrival.cost)))
+        self.sum(arrivals.iter().map(|a| (a.at_us, a.cost)))
     }
 
-    /// Tokens that came in each piece and were let in.
-    pub(super) fn admitted(&self, passages: &[Passage]) -> Vec<u64> {
-        self.sum(
-            passages
-                .iter()
-                .map(|passage| (passage.arrived_us, passage.cost)),
-        )
+    /// Tokens that arrived in each piece and were admitted.
+    pub(super) fn admitted(&self, admissions: &[Admission]) -> Vec<u64> {
+        self.sum(admissions.iter().map(|a| (a.arrived_us, a.cost)))
     }
 
-    /// Tokens that went in each piece.
-    pub(super) fn went(&self, passages: &[Passage]) -> Vec<u64> {
-        self.sum(
-            passages
-                .iter()
-                .map(|passage| (passage.left_us, passage.cost)),
-        )
+    /// Tokens that were forwarded in each piece.
+    pub(super) fn forwarded(&self, admissions: &[Admission]) -> Vec<u64> {
+        self.sum(admissions.iter().map(|a| (a.forwarded_us, a.cost)))
     }
 
     fn sum(&self, costs: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
         let mut sums: Vec<u64> = (0..self.count).map(|_| 0).collect();
         for (at_us, cost) in costs {
-            let bin = at_us
-                .checked_sub(self.start_us)
-                .map(|us| us / self.width_us);
-            let sum = bin
-                .and_then(|bin| usize::try_from(bin).ok())
-                .and_then(|bin| sums.get_mut(bin));
-            if let Some(sum) = sum {
+            let since_us = at_us.checked_sub(self.start_us);
+            let bin = since_us.and_then(|us| usize::try_from(us / self.width_us).ok());
+            if let Some(sum) = bin.and_then(|bin| sums.get_mut(bin)) {
                 *sum += cost;
             }
         }
@@ -80,29 +69,27 @@ impl Bins {
     }
 }
 
-/// Spans that people count in, from a microsecond to years, in microseconds.
+/// Round spans from a microsecond to years, in microseconds.
 pub(super) fn round_spans() -> impl Iterator<Item = u64> {
     const SECOND: u64 = 1_000_000;
     const DAY: u64 = 86_400 * SECOND;
-    let below_a_second = (0..6)
-        .map(|power| 10_u64.pow(power))
-        .flat_map(|ten| [ten, 2 * ten, 5 * ten]);
+    let round = |powers: Range<u32>| {
+        let powers = powers.map(|power| 10_u64.pow(power));
+        powers.flat_map(|ten| [ten, 2 * ten, 5 * ten])
+    };
     let clock = [
         1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200,
     ];
-    let days = (0..5)
-        .map(|power| 10_u64.pow(power))
-        .flat_map(|ten| [ten, 2 * ten, 5 * ten]);
-    below_a_second
-        .chain(clock.map(|seconds| seconds * SECOND))
-        .chain(days.map(|days| days * DAY))
+    let seconds = clock.map(|seconds| seconds * SECOND);
+    let days = round(0..5).map(|days| days * DAY);
+    round(0..6).chain(seconds).chain(days)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MOST: u64 = 125;
+    const MAX: u64 = 125;
 
     #[test]
     fn pieces_are_round_and_cover_everything() {
@@ -113,43 +100,43 @@ mod tests {
             (7, 7, 1),
             (0, 1 << 52, 36_525 * 86_400_000_000 / 100),
         ] {
-            let bins = Bins::covering(&(start_us..end_us), MOST);
+            let bins = Bins::covering(&(start_us..end_us), MAX);
             assert!(
                 bins.start_us <= start_us && bins.end_us() >= end_us,
                 "{bins:?}"
             );
-            assert!((1..=MOST).contains(&bins.count), "{bins:?}");
+            assert!((1..=MAX).contains(&bins.count), "{bins:?}");
             assert!(bins.width_us <= width_us * 10 && bins.start_us.is_multiple_of(bins.width_us));
         }
-        assert_eq!(Bins::covering(&(0..5_000_000), MOST).width_us, 50_000);
-        assert_eq!(Bins::covering(&(0..62_000_000), MOST).width_us, 500_000);
+        assert_eq!(Bins::covering(&(0..5_000_000), MAX).width_us, 50_000);
+        assert_eq!(Bins::covering(&(0..62_000_000), MAX).width_us, 500_000);
     }
 
     #[test]
-    fn every_token_is_counted_where_it_came_and_where_it_went() {
+    fn tokens_are_counted_at_arrival_and_at_forwarding() {
         let bins = Bins {
             start_us: 100,
             width_us: 10,
             count: 3,
         };
-        let passages = [
-            Passage {
+        let admissions = [
+            Admission {
                 arrived_us: 100,
-                left_us: 119,
+                forwarded_us: 119,
                 cost: 2,
             },
-            Passage {
+            Admission {
                 arrived_us: 109,
-                left_us: 120,
+                forwarded_us: 120,
                 cost: 3,
             },
-            Passage {
+            Admission {
                 arrived_us: 99,
-                left_us: 130,
+                forwarded_us: 130,
                 cost: 7,
             },
         ];
-        assert_eq!(bins.admitted(&passages), [5, 0, 0]);
-        assert_eq!(bins.went(&passages), [0, 2, 3]);
+        assert_eq!(bins.admitted(&admissions), [5, 0, 0]);
+        assert_eq!(bins.forwarded(&admissions), [0, 2, 3]);
     }
 }

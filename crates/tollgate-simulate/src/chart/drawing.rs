@@ -1,54 +1,46 @@
-//! A picture as a list of simple shapes, which every output format draws alike.
-//!
-//! It knows nothing of algorithms or figures. Coordinates are in pixels from the top left.
+//! A picture as a list of simple shapes. Coordinates are pixels from the top left.
 
 use super::font::Fonts;
 
 /// A picture.
-#[derive(Debug)]
 pub(crate) struct Drawing {
     pub(super) width: u16,
     pub(super) height: u16,
     pub(super) background: Colour,
     /// Later shapes cover earlier ones.
     pub(super) shapes: Vec<Shape>,
-    /// What the picture shows, for those who cannot see it.
+    /// What the picture shows, for people who cannot see it.
     pub(super) description: String,
+    pub(super) fonts: Fonts,
 }
 
 /// An opaque colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Colour(pub(super) u8, pub(super) u8, pub(super) u8);
 
+/// An x and a y coordinate, or a width and a height.
+pub(super) type Point = (f32, f32);
+
 /// One shape.
-#[derive(Debug)]
 pub(super) enum Shape {
-    Rect(Rect),
-    Line(Line),
+    /// A filled rectangle.
+    Rect {
+        corner: Point,
+        size: Point,
+        fill: Colour,
+    },
+    /// A straight line.
+    Line {
+        from: Point,
+        to: Point,
+        colour: Colour,
+        width: f32,
+        is_dashed: bool,
+    },
     Text(Text),
 }
 
-/// A filled rectangle.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rect {
-    pub(super) x: f32,
-    pub(super) y: f32,
-    pub(super) width: f32,
-    pub(super) height: f32,
-    pub(super) fill: Colour,
-}
-
-/// A straight line.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
-    pub(super) from: (f32, f32),
-    pub(super) to: (f32, f32),
-    pub(super) colour: Colour,
-    pub(super) width: f32,
-    pub(super) dashed: bool,
-}
-
-/// How long a dash is, and the gap after it.
+/// The length of a dash, and of the gap after it.
 pub(super) const DASH: [f32; 2] = [5.0, 4.0];
 
 /// A line of text.
@@ -59,19 +51,12 @@ pub(super) struct Text {
     pub(super) y: f32,
     pub(super) content: String,
     pub(super) size: f32,
-    pub(super) weight: Weight,
+    pub(super) is_medium: bool,
     pub(super) anchor: Anchor,
     pub(super) colour: Colour,
 }
 
-/// How heavy text is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Weight {
-    Regular,
-    Medium,
-}
-
-/// Which point of a text its position means.
+/// The point of a text that its position is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -80,7 +65,7 @@ pub(super) enum Anchor {
 }
 
 impl Colour {
-    /// Mixed with white: 0 is white, 1 the colour itself, in tenths.
+    /// Mixed with white, in tenths: 0 is white, 10 the colour itself.
     pub(super) fn tint(self, tenths: u8) -> Self {
         let mix = |channel: u8| {
             let (tenths, white) = (u16::from(tenths.min(10)), u16::from(u8::MAX));
@@ -88,26 +73,6 @@ impl Colour {
             u8::try_from(mixed).unwrap_or(u8::MAX)
         };
         Self(mix(self.0), mix(self.1), mix(self.2))
-    }
-}
-
-impl Line {
-    pub(super) fn solid(from: (f32, f32), to: (f32, f32), colour: Colour) -> Self {
-        Self {
-            from,
-            to,
-            colour,
-            width: 1.0,
-            dashed: false,
-        }
-    }
-
-    pub(super) fn dashed(from: (f32, f32), to: (f32, f32), colour: Colour) -> Self {
-        Self {
-            width: 1.2,
-            dashed: true,
-            ..Self::solid(from, to, colour)
-        }
     }
 }
 
@@ -119,7 +84,7 @@ impl Text {
             y,
             content: content.into(),
             size: 14.0,
-            weight: Weight::Regular,
+            is_medium: false,
             anchor: Anchor::Start,
             colour,
         }
@@ -129,8 +94,10 @@ impl Text {
         Self { size, ..self }
     }
 
-    pub(super) fn weight(self, weight: Weight) -> Self {
-        Self { weight, ..self }
+    /// In a heavier weight.
+    pub(super) fn medium(self) -> Self {
+        let is_medium = true;
+        Self { is_medium, ..self }
     }
 
     pub(super) fn anchor(self, anchor: Anchor) -> Self {
@@ -139,22 +106,34 @@ impl Text {
 }
 
 impl Drawing {
-    pub(super) fn rect(&mut self, rect: Rect) {
-        self.shapes.push(Shape::Rect(rect));
+    pub(super) fn rect(&mut self, corner: Point, size: Point, fill: Colour) {
+        self.shapes.push(Shape::Rect { corner, size, fill });
     }
 
-    pub(super) fn line(&mut self, line: Line) {
-        self.shapes.push(Shape::Line(line));
+    pub(super) fn line(&mut self, from: Point, to: Point, colour: Colour) {
+        self.shapes.push(Shape::Line {
+            from,
+            to,
+            colour,
+            width: 1.0,
+            is_dashed: false,
+        });
     }
 
-    pub(super) fn text(&mut self, text: Text) {
+    pub(super) fn dashed_line(&mut self, from: Point, to: Point, colour: Colour) {
+        self.shapes.push(Shape::Line {
+            from,
+            to,
+            colour,
+            width: 1.2,
+            is_dashed: true,
+        });
+    }
+
+    /// Adds text, and returns where it ends if it starts at its position.
+    pub(super) fn text(&mut self, text: Text) -> f32 {
+        let end = text.x + self.fonts.width(&text);
         self.shapes.push(Shape::Text(text));
-    }
-
-    /// Adds text that starts at its position, and says where it ends.
-    pub(super) fn text_and_end(&mut self, text: Text, fonts: &Fonts) -> f32 {
-        let end = text.x + fonts.width(&text.content, text.size, text.weight);
-        self.text(text);
         end
     }
 }

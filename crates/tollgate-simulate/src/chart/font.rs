@@ -1,161 +1,156 @@
-//! The embedded fonts: how wide text is, and the outlines of its letters.
+//! The embedded fonts: the width of text, and the outlines of its glyphs.
 //!
 //! They are part of the program (see `assets/README.md`), so that a chart needs no fonts on the machine.
 
-use tiny_skia::{Path, PathBuilder};
+use tiny_skia::{Path, PathBuilder, Transform};
 use ttf_parser::{Face, GlyphId, OutlineBuilder};
 
-use super::drawing::{Anchor, Text, Weight};
-use super::error::ChartError;
+use super::drawing::{Anchor, Text};
 
 const REGULAR: &[u8] = include_bytes!("../../assets/Roboto-Regular.ttf");
 const MEDIUM: &[u8] = include_bytes!("../../assets/Roboto-Medium.ttf");
 
 /// Roboto in both weights.
-pub(crate) struct Fonts {
+pub(super) struct Fonts {
     regular: Face<'static>,
     medium: Face<'static>,
 }
 
 impl Fonts {
     /// # Errors
-    /// When the program was built with something else than fonts.
-    pub(crate) fn embedded() -> Result<Self, ChartError> {
+    /// When the program was built with broken fonts.
+    pub(super) fn embedded() -> Result<Self, String> {
+        let face = |font| {
+            let face = Face::parse(font, 0);
+            face.map_err(|error| {
+                format!("cannot draw the chart: the embedded font is broken: {error}")
+            })
+        };
         Ok(Self {
-            regular: Face::parse(REGULAR, 0)?,
-            medium: Face::parse(MEDIUM, 0)?,
+            regular: face(REGULAR)?,
+            medium: face(MEDIUM)?,
         })
     }
 
-    /// The width of a text in pixels.
-    pub(super) fn width(&self, content: &str, size: f32, weight: Weight) -> f32 {
-        let face = self.face(weight);
-        content
-            .chars()
-            .map(|sign| advance(face, glyph(face, sign)))
-            .sum::<f32>()
-            * scale(face, size)
-    }
-
-    /// The text, cut with an ellipsis where it is wider than `most` pixels.
-    pub(super) fn cut(&self, content: &str, size: f32, weight: Weight, most: f32) -> String {
-        let fits = |text: &str| self.width(text, size, weight) <= most;
-        if fits(content) {
-            return content.to_owned();
-        }
-        let ends = content.char_indices().rev().map(|(end, _)| end);
-        let cuts = ends.map(|end| format!("{}…", content[..end].trim_end()));
-        cuts.into_iter().find(|cut| fits(cut)).unwrap_or_default()
-    }
-
-    /// The outline of a text, at its place; `None` where there is nothing to see.
-    pub(super) fn outline(&self, text: &Text) -> Option<Path> {
-        let face = self.face(text.weight);
-        let scale = scale(face, text.size);
-        let width = self.width(&text.content, text.size, text.weight);
-        let mut pen = Pen {
-            path: PathBuilder::new(),
-            x: match text.anchor {
-                Anchor::Start => text.x,
-                Anchor::Middle => text.x - width / 2.0,
-                Anchor::End => text.x - width,
-            },
-            y: text.y,
-            scale,
+    /// The face of a text, and its pixels per unit of the face.
+    fn face(&self, text: &Text) -> (&Face<'static>, f32) {
+        let face = match text.is_medium {
+            true => &self.medium,
+            false => &self.regular,
         };
-        for sign in text.content.chars() {
-            let glyph = glyph(face, sign);
-            face.outline_glyph(glyph, &mut pen);
-            pen.x += advance(face, glyph) * scale;
-        }
-        pen.path.finish()
+        (face, text.size / f32::from(face.units_per_em()))
     }
 
-    fn face(&self, weight: Weight) -> &Face<'static> {
-        match weight {
-            Weight::Regular => &self.regular,
-            Weight::Medium => &self.medium,
+    /// The width of a text in pixels.
+    pub(super) fn width(&self, text: &Text) -> f32 {
+        let (face, scale) = self.face(text);
+        let advances = text.content.chars().map(|c| advance(face, glyph(face, c)));
+        advances.sum::<f32>() * scale
+    }
+
+    /// Cuts a text that is wider than `max` pixels, and adds an ellipsis.
+    pub(super) fn cut(&self, text: Text, max: f32) -> Text {
+        let cut = |end| format!("{}…", text.content[..end].trim_end());
+        let ends = text.content.char_indices().rev();
+        let cuts = ends.map(|(end, _)| Text {
+            content: cut(end),
+            ..text.clone()
+        });
+        let mut all = std::iter::once(text.clone()).chain(cuts);
+        all.find(|text| self.width(text) <= max)
+            .unwrap_or_else(|| Text {
+                content: String::new(),
+                ..text.clone()
+            })
+    }
+
+    /// The outline of a text at its position; `None` if it is blank.
+    pub(super) fn outline(&self, text: &Text) -> Option<Path> {
+        let (face, scale) = self.face(text);
+        let mut x = match text.anchor {
+            Anchor::Start => text.x,
+            Anchor::Middle => text.x - self.width(text) / 2.0,
+            Anchor::End => text.x - self.width(text),
+        };
+        let mut outline = PathBuilder::new();
+        for c in text.content.chars() {
+            let glyph = glyph(face, c);
+            let mut pen = Pen(PathBuilder::new());
+            face.outline_glyph(glyph, &mut pen);
+            // The y axis of a glyph points up.
+            let place = Transform::from_row(scale, 0.0, 0.0, -scale, x, text.y);
+            if let Some(path) = pen.0.finish().and_then(|path| path.transform(place)) {
+                outline.push_path(&path);
+            }
+            x += advance(face, glyph) * scale;
         }
+        outline.finish()
     }
 }
 
-/// The glyph of a sign; a question mark stands for what the font does not have.
-fn glyph(face: &Face<'_>, sign: char) -> GlyphId {
-    let found = face.glyph_index(sign).or_else(|| face.glyph_index('?'));
-    found.unwrap_or_default()
+/// The glyph of a character, or of a question mark if the font does not have it.
+fn glyph(face: &Face<'_>, c: char) -> GlyphId {
+    let glyph = face.glyph_index(c).or_else(|| face.glyph_index('?'));
+    glyph.unwrap_or_default()
 }
 
 fn advance(face: &Face<'_>, glyph: GlyphId) -> f32 {
     face.glyph_hor_advance(glyph).map_or(0.0, f32::from)
 }
 
-fn scale(face: &Face<'_>, size: f32) -> f32 {
-    size / f32::from(face.units_per_em())
-}
-
-/// Draws glyphs, whose y axis points up, into a picture, whose y axis points down.
-struct Pen {
-    path: PathBuilder,
-    x: f32,
-    y: f32,
-    scale: f32,
-}
-
-impl Pen {
-    fn at(&self, x: f32, y: f32) -> (f32, f32) {
-        (self.x + x * self.scale, self.y - y * self.scale)
-    }
-}
+struct Pen(PathBuilder);
 
 impl OutlineBuilder for Pen {
     fn move_to(&mut self, x: f32, y: f32) {
-        let (x, y) = self.at(x, y);
-        self.path.move_to(x, y);
+        self.0.move_to(x, y);
     }
 
     fn line_to(&mut self, x: f32, y: f32) {
-        let (x, y) = self.at(x, y);
-        self.path.line_to(x, y);
+        self.0.line_to(x, y);
     }
 
     fn quad_to(&mut self, x1: f32, y1: f32, x: f32, y: f32) {
-        let ((x1, y1), (x, y)) = (self.at(x1, y1), self.at(x, y));
-        self.path.quad_to(x1, y1, x, y);
+        self.0.quad_to(x1, y1, x, y);
     }
 
     fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
-        let ((x1, y1), (x2, y2), (x, y)) = (self.at(x1, y1), self.at(x2, y2), self.at(x, y));
-        self.path.cubic_to(x1, y1, x2, y2, x, y);
+        self.0.cubic_to(x1, y1, x2, y2, x, y);
     }
 
     fn close(&mut self) {
-        self.path.close();
+        self.0.close();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::drawing::Colour;
     use super::*;
 
     #[test]
-    fn the_embedded_fonts_hold_every_sign_a_chart_uses() {
+    fn the_embedded_fonts_have_every_character_of_a_chart() {
         let fonts = Fonts::embedded().unwrap();
         for face in [&fonts.regular, &fonts.medium] {
-            let signs = (' '..='~').chain("×·–—…µ≤≥".chars());
-            let missing: String = signs
-                .filter(|sign| face.glyph_index(*sign).is_none())
+            let characters = (' '..='~').chain("×·–—…µ≤≥".chars());
+            let missing: String = characters
+                .filter(|c| face.glyph_index(*c).is_none())
                 .collect();
             assert_eq!(missing, "");
         }
     }
 
     #[test]
-    fn text_that_is_too_wide_ends_in_an_ellipsis() {
+    fn too_wide_text_ends_in_an_ellipsis() {
         let fonts = Fonts::embedded().unwrap();
-        let cut = fonts.cut("a rather long title", 16.0, Weight::Regular, 60.0);
-        assert!(cut.ends_with('…') && cut.starts_with("a rat"), "{cut}");
-        assert!(fonts.width(&cut, 16.0, Weight::Regular) <= 60.0);
-        assert_eq!(fonts.cut("short", 16.0, Weight::Regular, 60.0), "short");
-        assert_eq!(fonts.cut("hopeless", 16.0, Weight::Regular, 0.0), "");
+        let cut = |content: &str, max| {
+            let text = Text::new(0.0, 0.0, content, Colour(0, 0, 0)).size(16.0);
+            let cut = fonts.cut(text, max);
+            assert!(fonts.width(&cut) <= max);
+            cut.content
+        };
+        let long = cut("a rather long title", 60.0);
+        assert!(long.ends_with('…') && long.starts_with("a rat"), "{long}");
+        assert_eq!(cut("short", 60.0), "short");
+        assert_eq!(cut("hopeless", 0.0), "");
     }
 }

@@ -1,13 +1,13 @@
-//! How high a bar is, and which limit it is measured against. The same in all panels, so that they compare.
+//! The height of bars, and the limit that they are compared with. The same in all panels.
 
 use super::super::limits::Limits;
 use super::super::text::{decimal, grouped, span_name, to_f64, to_us};
 use super::bins::Bins;
 
-/// Bars that are this many times the limit are cut off: otherwise what is let through could not be seen beside them.
+/// Bars are cut off at this many times the limit, so that admitted requests remain visible beside them.
 const CUT_AT: u64 = 6;
 
-/// A limit that is this many times the highest bar is left out: otherwise the bars could not be seen below it.
+/// A limit of more than this many times the highest bar is left out, so that the bars remain visible.
 const FAR_ABOVE: u64 = 8;
 
 /// The vertical scale.
@@ -15,16 +15,16 @@ const FAR_ABOVE: u64 = 8;
 pub(super) struct Scale {
     /// The value at the upper edge.
     pub(super) top: u64,
-    /// Where the dashed line lies, from 0 to 1, if it is drawn.
+    /// The position of the dashed line, from 0 to 1, if it is drawn.
     pub(super) limit_height: Option<f32>,
-    /// What the line means.
+    /// The meaning of the line.
     pub(super) limit_label: String,
     /// The highest bar.
     pub(super) peak: u64,
 }
 
 impl Scale {
-    /// A few bursts are compared with what a window allows, steady traffic with what the rate allows in a bar.
+    /// Compares a few bursts with what a window allows, and steady traffic with what the rate allows per bar.
     pub(super) fn of(offered: &[u64], bins: &Bins, limits: &Limits, bursts: bool) -> Self {
         let peak = offered.iter().copied().max().unwrap_or(0);
         let window_us = match bursts {
@@ -32,17 +32,16 @@ impl Scale {
             false => to_us(limits.period),
         };
         let exact = to_f64(limits.count) * to_f64(bins.width_us) / to_f64(window_us);
-        // The same in whole numbers, as it is compared with whole numbers.
+        // The same as a whole number, to compare it with whole numbers.
         let product = u128::from(limits.count) * u128::from(bins.width_us);
         let limit = u64::try_from(product.div_ceil(u128::from(window_us))).unwrap_or(u64::MAX);
 
         let (count, period) = (grouped(limits.count), span_name(limits.period));
         let mut limit_label = format!("limit: {count} per {period}");
         if window_us != bins.width_us && !bursts {
-            let per_bar = if limit < 1_000 {
-                decimal(exact)
-            } else {
-                grouped(limit)
+            let per_bar = match limit < 1_000 {
+                true => decimal(exact),
+                false => grouped(limit),
             };
             limit_label += &format!(", {per_bar} per bar");
         }
@@ -62,7 +61,7 @@ impl Scale {
         }
     }
 
-    /// Where a value lies between 0 and the upper edge, from 0 to 1.
+    /// The height of a bar, from 0 to 1.
     pub(super) fn height(&self, value: u64) -> f32 {
         share(value.min(self.top), self.top)
     }
@@ -79,7 +78,7 @@ pub(super) fn share(part: u64, whole: u64) -> f32 {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "a place on a picture: a thousandth of a pixel is nothing"
+    reason = "a position in a picture, where a thousandth of a pixel does not matter"
 )]
 fn fraction(exact: f64) -> f32 {
     exact as f32
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn steady_traffic_is_measured_against_the_rate_and_cut_off() {
+    fn steady_traffic_is_compared_with_the_rate_and_cut_off() {
         let scale = scale(&[10_000; 50], 50_000, "3000/s", false);
         assert_eq!(scale.top, 900);
         assert!(limit_is_at(&scale, 1.0 / 6.0));
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_below_one_per_bar_is_still_drawn_where_it_is() {
+    fn a_rate_below_one_per_bar_is_drawn_exactly() {
         let scale = scale(&[1; 50], 50_000, "10/s", false);
         assert_eq!(scale.top, 1);
         assert!(limit_is_at(&scale, 0.5));
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_bursts_are_measured_against_the_window() {
+    fn a_few_bursts_are_compared_with_the_window() {
         let mut offered = [0; 100];
         (offered[20], offered[60]) = (200, 200);
         let scale = scale(&offered, 50_000, "200/min", true);
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_far_above_leaves_the_bars_to_be_seen() {
+    fn a_limit_far_above_leaves_the_bars_visible() {
         let scale = scale(&[5; 50], 1_000_000, "7/ms", false);
         assert_eq!((scale.top, scale.limit_height), (5, None));
         assert_eq!(

@@ -39,7 +39,10 @@ pub(super) fn validate_nodes(
         .chain(clients)
         .any(|node| node.get("id").is_none())
     {
-        problems.error(Location::default(), "every rule and every client needs an id");
+        problems.error(
+            Location::default(),
+            "every rule and every client needs an id",
+        );
         return Err(problems);
     }
     policy.with_documents(rules, clients).map(drop)
