@@ -9,7 +9,7 @@ use tollgate_tower::answer::{Answers, HeaderFamilies};
 
 use crate::document::reading::{Fields, Input, choice, list, map, text};
 use crate::document::{Location, Problems};
-use crate::template::{MAX_BYTES, Template, TemplateError};
+use crate::template::{MAX_BYTES, Template};
 use crate::values::file;
 
 /// What clients learn about their limits.
@@ -70,7 +70,7 @@ impl AnswersConfig {
                     denied.template = Some(template);
                     return;
                 }
-                Err(error) => (format!("in {file:?} {error}"), error.help()),
+                Err(error) => (format!("in {file:?} {}", error.message), error.help),
             },
             Err(error) => (
                 format!("{file:?} {error}"),
@@ -154,10 +154,10 @@ fn body(input: &Input<'_>, is_json: bool) -> Option<Template> {
     match Template::parse(text, is_json) {
         Ok(template) => Some(template),
         // The name may be a part of what the environment holds.
-        Err(TemplateError::Unknown(..)) if input.is_from_environment() => {
+        Err(error) if error.quotes_text && input.is_from_environment() => {
             input.reject("it contains an unknown placeholder", "")
         }
-        Err(error) => input.reject(error.to_string(), &error.help()),
+        Err(error) => input.reject(error.message, &error.help),
     }
 }
 

@@ -1,18 +1,15 @@
-//! The configuration of the program: from text to a form that cannot be wrong.
+//! The configuration of the program, in a form that cannot be wrong.
 
-use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::draft::Draft;
 use super::gateway::Gateway;
 use super::listeners::{Admin, Service};
-use super::policy::{PolicyConfig, Settings};
+use super::policy::PolicyConfig;
 use super::storage::{AuditConfig, DatabaseSettings, LogConfig, RulesFrom};
 use super::store::StoreConfig;
 use super::traces::TracesConfig;
-use super::warnings;
-use crate::document::reading::Input;
-use crate::document::{self, Location, Node, Problems};
+use crate::document::Problems;
 
 /// A valid configuration.
 #[derive(Clone, Debug)]
@@ -27,6 +24,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// The database of rules or violations, if there is one.
     pub database: Option<DatabaseSettings>,
+    /// Where rules and clients come from.
+    pub rules_from: RulesFrom,
     /// The record of violations, if it is kept.
     pub audit: Option<AuditConfig>,
     /// The program's own log.
@@ -35,8 +34,6 @@ pub struct Config {
     pub traces: Option<TracesConfig>,
     /// Time between reporting unready and closing the listeners.
     pub shutdown_delay: Duration,
-    /// Where rules and clients come from.
-    pub rules_from: RulesFrom,
     /// Identity and limits; without rules and clients if those are in the database.
     pub policy: PolicyConfig,
     /// What is valid, but probably a mistake.
@@ -44,37 +41,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// The configuration, if it has no errors. Only then are there warnings.
-    fn read(root: &Node, problems: &RefCell<Problems>) -> Option<Self> {
-        let draft = Draft::read(&Input::root(root, "", problems))?;
-        let settings = Settings {
-            answers: draft.answers.clone(),
-            identity: draft.identity.clone(),
-            costs: draft.costs.iter().map(|entry| entry.cost.clone()).collect(),
-            paths: draft.paths,
-            routes: draft.routes.clone(),
-            boundaries: draft.gateway.iter().flat_map(Gateway::boundaries).collect(),
-        };
-        let policy = settings.compile(&draft.clients, &draft.rules, problems)?;
-        if problems.borrow().has_errors() {
-            return None;
-        }
-        Some(Self {
-            warnings: warnings::all(&draft),
-            gateway: draft.gateway,
-            service: draft.service,
-            admin: draft.admin,
-            store: draft.store.store,
-            database: draft.database,
-            audit: draft.audit,
-            log: draft.log,
-            traces: draft.traces,
-            shutdown_delay: draft.shutdown_delay,
-            rules_from: draft.rules_from,
-            policy,
-        })
-    }
-
     /// The sections that differ in `next` and take effect only after a restart: listeners, stores and connections are
     /// created once.
     #[must_use]
@@ -108,42 +74,14 @@ fn differ(one: &impl std::fmt::Debug, next: &impl std::fmt::Debug) -> bool {
     format!("{one:?}") != format!("{next:?}")
 }
 
-/// Reads a configuration. `env` looks up the variables in it.
-///
-/// ```
-/// let text = "rules: [{ id: everyone, per: [], limit: \"100/s\" }]";
-/// let config = tollgate_config::parse(text, &|_| None)?;
-/// assert_eq!(config.policy.rules.rules().count(), 1);
-///
-/// let problems = tollgate_config::parse("rulez: []", &|_| None).unwrap_err();
-/// assert!(problems.to_string().contains("did you mean \"rules\"?"));
-/// # Ok::<(), tollgate_config::document::Problems>(())
-/// ```
-///
-/// # Errors
-/// All problems, each with its location.
-pub fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, Problems> {
-    let document = document::parse(text, env);
-    let problems = RefCell::new(document.problems);
-    let config = match document.root.filter(|root| root.kind() != "nothing") {
-        Some(root) => Config::read(&root, &problems),
-        None => None,
-    };
-    let mut problems = problems.into_inner();
-    if config.is_none() && !problems.has_errors() {
-        problems
-            .error(Location::default(), "the configuration is empty")
-            .help("`tollgate init` writes one to begin with");
-    }
-    config.filter(|_| !problems.has_errors()).ok_or(problems)
-}
-
-/// Every field that a configuration with all of these sections may have, such as `gateway.listen`; `[]` stands for the
-/// items of a list.
-#[cfg(test)]
-pub(crate) fn known_fields(text: &str) -> std::collections::BTreeSet<String> {
-    let document = document::parse(text, &|_| None);
-    let problems = RefCell::new(document.problems);
-    Draft::read(&Input::root(&document.root.unwrap(), "", &problems)).unwrap();
-    problems.take().known_fields
+/// The addresses of all listeners, with their names.
+pub(super) fn listeners(
+    gateway: &Option<Gateway>,
+    service: &Option<Service>,
+    admin: &Option<Admin>,
+) -> Vec<(&'static str, SocketAddr)> {
+    let gateway = gateway.iter().map(|gateway| ("gateway", gateway.listen));
+    let service = service.iter().map(|service| ("service", service.listen));
+    let admin = admin.iter().map(|admin| ("admin", admin.listen));
+    gateway.chain(service).chain(admin).collect()
 }

@@ -4,7 +4,6 @@
 //! certificate. An attacker between this machine and the database could read the password and replace the rules. So the
 //! default for another machine is `verify-full` here.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use percent_encoding::percent_decode_str;
@@ -13,7 +12,7 @@ use crate::secret::{Secret, Url};
 use crate::text::escaped;
 
 /// The values of `sslmode`, from the weakest to the strongest.
-pub const SSL_MODES: [&str; 6] = [
+pub(crate) const SSL_MODES: [&str; 6] = [
     "disable",
     "allow",
     "prefer",
@@ -46,40 +45,6 @@ pub enum SslMode {
     VerifyCa,
     /// With a certificate for the host.
     VerifyFull,
-}
-
-/// What an attacker between here and the database can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weakness {
-    /// Nothing is encrypted.
-    Clear,
-    /// It is encrypted only if the server, or an attacker in its place, offers that.
-    Optional,
-    /// Any certificate is accepted.
-    AnyCertificate,
-    /// A certificate for any name is accepted.
-    AnyName,
-}
-
-impl fmt::Display for Weakness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Clear => {
-                "the connection to the database is not encrypted: anybody on the way can read the password and change the rules"
-            }
-            Self::Optional => {
-                "the connection to the database is encrypted only if the server offers it: an attacker in its place gets the password \
-                 in clear"
-            }
-            Self::AnyCertificate => {
-                "the certificate of the database is not verified: an attacker in its place gets the password and can change the rules"
-            }
-            Self::AnyName => {
-                "the certificate of the database may be for any name: an attacker with a certificate from a known authority can take \
-                 its place"
-            }
-        })
-    }
 }
 
 impl Encryption {
@@ -146,14 +111,12 @@ impl Encryption {
     }
 
     /// Whether an `sslmode` is set.
-    #[must_use]
-    pub fn has_mode(&self) -> bool {
+    pub(crate) fn has_mode(&self) -> bool {
         self.mode.is_some()
     }
 
     /// Whether `sslmode`, if set, is one that exists.
-    #[must_use]
-    pub fn has_known_mode(&self) -> bool {
+    pub(crate) fn has_known_mode(&self) -> bool {
         let is_known = |mode: &String| SSL_MODES.contains(&&*mode.to_ascii_lowercase());
         self.mode.as_ref().is_none_or(is_known)
     }
@@ -184,21 +147,35 @@ impl Encryption {
         })
     }
 
-    /// The weakness of the connection, if the database is on another machine.
+    /// What an attacker between here and the database can do, if that is on another machine.
     ///
     /// # Errors
     /// When the environment sets a mode that does not exist.
-    pub fn weakness(&self) -> Result<Option<Weakness>, String> {
+    pub(crate) fn weakness(&self) -> Result<Option<&'static str>, String> {
+        Ok(self.weak_mode()?.map(|mode| match mode {
+            SslMode::Disable => {
+                "the connection to the database is not encrypted: anybody on the way can read the password and change the rules"
+            }
+            SslMode::Prefer => {
+                "the connection to the database is encrypted only if the server offers it: an attacker in its place gets the \
+                 password in clear"
+            }
+            SslMode::Require => {
+                "the certificate of the database is not verified: an attacker in its place gets the password and can change the \
+                 rules"
+            }
+            SslMode::VerifyCa | SslMode::VerifyFull => {
+                "the certificate of the database may be for any name: an attacker with a certificate from a known authority can \
+                 take its place"
+            }
+        }))
+    }
+
+    fn weak_mode(&self) -> Result<Option<SslMode>, String> {
         if is_this_machine(&self.host) {
             return Ok(None);
         }
-        Ok(match self.mode()? {
-            SslMode::Disable => Some(Weakness::Clear),
-            SslMode::Prefer => Some(Weakness::Optional),
-            SslMode::Require => Some(Weakness::AnyCertificate),
-            SslMode::VerifyCa => Some(Weakness::AnyName),
-            SslMode::VerifyFull => None,
-        })
+        Ok(Some(self.mode()?).filter(|mode| *mode != SslMode::VerifyFull))
     }
 }
 
@@ -230,59 +207,62 @@ mod tests {
             ("postgres://u:p@db/x?sslmode=verify-full", None),
             ("postgres://u:p@127.0.0.1/x?sslmode=disable", None),
             ("postgres://u:p@db/x?host=%2Frun&sslmode=disable", None),
-            ("postgres://u:p@db/x?sslmode=disable", Some(Weakness::Clear)),
-            ("postgres://u:p@db/x?sslmode=Allow", Some(Weakness::Clear)),
+            (
+                "postgres://u:p@db/x?sslmode=disable",
+                Some(SslMode::Disable),
+            ),
+            ("postgres://u:p@db/x?sslmode=Allow", Some(SslMode::Disable)),
             (
                 "postgres://u:p@[::1]/x?host=db&sslmode=prefer",
-                Some(Weakness::Optional),
+                Some(SslMode::Prefer),
             ),
             (
                 "postgres://u:p@db/x?sslmode=require",
-                Some(Weakness::AnyCertificate),
+                Some(SslMode::Require),
             ),
             (
                 "postgres://u:p/q@db/x?sslmode=require&sslrootcert=a",
-                Some(Weakness::AnyName),
+                Some(SslMode::VerifyCa),
             ),
             (
                 "postgres://u:p@db/x?sslmode=verify-ca",
-                Some(Weakness::AnyName),
+                Some(SslMode::VerifyCa),
             ),
         ] {
-            assert_eq!(Encryption::of(url).weakness(), Ok(expected), "{url}");
+            assert_eq!(Encryption::of(url).weak_mode(), Ok(expected), "{url}");
         }
         assert!(!Encryption::of("postgres://db/x?sslmode=verify_full").has_known_mode());
     }
 
     #[test]
     fn the_environment_fills_what_the_url_leaves_out() {
-        fn weakness(url: &str, variables: &[(&str, &str)]) -> Result<Option<Weakness>, String> {
+        fn weak_mode(url: &str, variables: &[(&str, &str)]) -> Result<Option<SslMode>, String> {
             let env = |name: &str| {
                 let value = variables.iter().find(|(known, _)| *known == name);
                 value.map(|(_, value)| (*value).to_owned())
             };
-            Encryption::in_environment(url, &env).weakness()
+            Encryption::in_environment(url, &env).weak_mode()
         }
         let (db, local) = ("postgres://u:p@db/x", "postgres://u:p@localhost/x");
         let disable = ("PGSSLMODE", "disable");
-        assert_eq!(weakness(db, &[disable]), Ok(Some(Weakness::Clear)));
-        assert_eq!(weakness(local, &[disable]), Ok(None));
+        assert_eq!(weak_mode(db, &[disable]), Ok(Some(SslMode::Disable)));
+        assert_eq!(weak_mode(local, &[disable]), Ok(None));
         let verified = "postgres://u:p@db/x?sslmode=verify-full";
-        assert_eq!(weakness(verified, &[disable]), Ok(None));
-        assert_eq!(weakness(db, &[("PGSSLMODE", "")]), Ok(None));
+        assert_eq!(weak_mode(verified, &[disable]), Ok(None));
+        assert_eq!(weak_mode(db, &[("PGSSLMODE", "")]), Ok(None));
         let require = ("PGSSLMODE", "Require");
-        assert_eq!(weakness(db, &[require]), Ok(Some(Weakness::AnyCertificate)));
-        for (authority, expected) in [("ca.pem", Some(Weakness::AnyName)), ("system", None)] {
+        assert_eq!(weak_mode(db, &[require]), Ok(Some(SslMode::Require)));
+        for (authority, expected) in [("ca.pem", Some(SslMode::VerifyCa)), ("system", None)] {
             let variables = [require, ("PGSSLROOTCERT", authority)];
-            assert_eq!(weakness(db, &variables), Ok(expected), "{authority}");
+            assert_eq!(weak_mode(db, &variables), Ok(expected), "{authority}");
         }
         let prefer = "postgres:///x?sslmode=prefer";
-        assert_eq!(weakness(prefer, &[]), Ok(None));
+        assert_eq!(weak_mode(prefer, &[]), Ok(None));
         for variable in ["PGHOST", "PGHOSTADDR"] {
-            let optional = Ok(Some(Weakness::Optional));
-            assert_eq!(weakness(prefer, &[(variable, "192.0.2.1")]), optional);
+            let optional = Ok(Some(SslMode::Prefer));
+            assert_eq!(weak_mode(prefer, &[(variable, "192.0.2.1")]), optional);
         }
-        let unknown = weakness(db, &[("PGSSLMODE", "verify\n")]).unwrap_err();
+        let unknown = weak_mode(db, &[("PGSSLMODE", "verify\n")]).unwrap_err();
         assert!(unknown.starts_with("PGSSLMODE=verify\\n is unknown; use disable, "));
     }
 }

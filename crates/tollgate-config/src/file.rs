@@ -6,7 +6,8 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use super::certificates;
-use super::config::{Config, parse};
+use super::config::Config;
+use super::sections::parse;
 use crate::document::{self, MAX_BYTES, Node, Problems};
 
 /// The content of a configuration file.

@@ -9,7 +9,6 @@ mod certificates;
 mod conditions;
 mod config;
 pub mod document;
-mod draft;
 pub mod encryption;
 mod file;
 mod gateway;
@@ -19,6 +18,7 @@ mod listeners;
 mod policy;
 mod rules;
 mod secret;
+mod sections;
 mod storage;
 mod store;
 mod summary;
@@ -31,12 +31,13 @@ mod upstreams;
 mod values;
 mod warnings;
 
-pub use config::{Config, parse};
+pub use config::Config;
 pub use file::ConfigFile;
 pub use gateway::{AccessLogFormat, Front, Gateway, Preflights};
 pub use listeners::{Admin, ConnectionLimits, Rls, Service, WaitingLimits};
 pub use policy::PolicyConfig;
 pub use secret::{Secret, Url};
+pub use sections::parse;
 pub use storage::{
     AuditConfig, DEFAULT_SCOPE, DatabaseSettings, LogConfig, LogFormat, LogLevel, RulesFrom,
     WatchConfig,

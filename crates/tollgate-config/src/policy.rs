@@ -21,7 +21,7 @@ pub struct PolicyConfig {
     pub clients: Clients,
     /// The rules, with the costs of requests.
     pub rules: RuleSet,
-    settings: Settings,
+    pub(super) settings: Settings,
 }
 
 /// The part of a policy that is in the file, even if the rules are in a database.

@@ -34,15 +34,8 @@ impl Default for StoreConfig {
     }
 }
 
-/// The store, with what warnings need to know.
-#[derive(Debug, Default)]
-pub(super) struct StoreDraft {
-    pub(super) store: StoreConfig,
-    /// Fields that have no effect with this store.
-    pub(super) unused: Vec<Location>,
-}
-
-pub(super) fn store(fields: &Fields<'_>) -> Option<StoreDraft> {
+/// The store, and the locations of fields that have no effect with it.
+pub(super) fn store(fields: &Fields<'_>) -> Option<(StoreConfig, Vec<Location>)> {
     let url = fields.read("redis", url);
     let asked = |from: usize| fields.asked().split_off(from);
     let (config, shared) = redis(fields);
@@ -61,10 +54,8 @@ pub(super) fn store(fields: &Fields<'_>) -> Option<StoreDraft> {
         }
     };
     let unused = others.into_iter().filter(|name| fields.has(name));
-    Some(StoreDraft {
-        store,
-        unused: unused.map(|name| fields.location_of(name)).collect(),
-    })
+    let unused = unused.map(|name| fields.location_of(name)).collect();
+    Some((store, unused))
 }
 
 fn memory(fields: &Fields<'_>) -> MemoryConfig {

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use tollgate::words::grouped;
 
-use super::config::Config;
-use super::draft::listeners;
+use super::config::{Config, listeners};
+
 use super::storage::RulesFrom;
 use super::store::StoreConfig;
 

@@ -3,7 +3,7 @@
 //! In JSON, a placeholder within quotes becomes a part of that string, escaped; one outside of quotes becomes a value: a
 //! number, a string with its quotes, or `null`. So a body that is JSON with one denial is JSON with all of them.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 use serde::de::IgnoredAny;
 use serde_json::Value as Json;
@@ -45,33 +45,43 @@ enum Piece {
     },
 }
 
-/// Why a template is not valid. Names have the form of placeholders, and are short.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TemplateError {
-    Empty,
-    TooLong,
-    TooMany,
-    ControlCharacter(Position),
-    Unknown(String, Position),
-    NotJson(Position),
+/// Why a template is not valid.
+#[derive(Debug)]
+pub(crate) struct TemplateError {
+    pub(crate) message: String,
+    pub(crate) help: String,
+    /// Whether the message has a part of the template in it, which has the form of a placeholder and is short.
+    pub(crate) quotes_text: bool,
 }
 
-/// A line and a column, from 1, in characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Position(usize, usize);
+impl TemplateError {
+    fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            help: help.into(),
+            quotes_text: false,
+        }
+    }
+}
 
 impl Template {
     /// Parses a template, which must be JSON if `is_json`.
     pub(crate) fn parse(text: &str, is_json: bool) -> Result<Self, TemplateError> {
+        let too_much = |what: String| {
+            let help = "a denial should cost little: keep it short and plain";
+            Err(TemplateError::new(format!("the body {what}"), help))
+        };
         if text.is_empty() {
-            return Err(TemplateError::Empty);
+            let help = "write a text, or remove `denied` for problem details";
+            return Err(TemplateError::new("the body is empty", help));
         }
         if text.len() > MAX_BYTES {
-            return Err(TemplateError::TooLong);
+            return too_much(format!("is longer than {} KiB", MAX_BYTES >> 10));
         }
         let is_control = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
         if let Some(at) = text.find(is_control) {
-            return Err(TemplateError::ControlCharacter(Position::of(text, at)));
+            let position = position(text, at);
+            return too_much(format!("has a control character at {position}"));
         }
         let template = Self {
             pieces: pieces(text)?,
@@ -80,7 +90,7 @@ impl Template {
         let values = template.pieces.iter();
         let values = values.filter(|piece| matches!(piece, Piece::Value { .. }));
         if values.count() > MAX_PLACEHOLDERS {
-            return Err(TemplateError::TooMany);
+            return too_much(format!("has more than {MAX_PLACEHOLDERS} placeholders"));
         }
         if is_json {
             template.check_json()?;
@@ -126,8 +136,12 @@ impl Template {
         };
         for body in [self.filled(all), self.filled(|_| Json::Null)] {
             if let Err(error) = serde_json::from_str::<IgnoredAny>(&body) {
-                let position = Position(error.line(), error.column());
-                return Err(TemplateError::NotJson(position));
+                let (line, column) = (error.line(), error.column());
+                let message = format!(
+                    "content_type is JSON, but the body is not: see its line {line}, column {column}"
+                );
+                let help = "outside of quotes a placeholder is a whole value: {\"rule\": {rule}}";
+                return Err(TemplateError::new(message, help));
             }
         }
         Ok(())
@@ -136,32 +150,39 @@ impl Template {
 
 /// `{name}`, with lower-case letters and underscores, is a placeholder. All other braces are text; JSON and CSS have many.
 fn pieces(text: &str) -> Result<Vec<Piece>, TemplateError> {
-    let mut pieces = Vec::new();
-    let (mut from, mut at) = (0, 0);
-    while let Some(open) = text.get(at..).and_then(|rest| rest.find('{')) {
-        let open = at + open;
-        at = open + 1;
-        let rest = text.get(at..).unwrap_or_default();
-        let Some((inside, _)) = rest.split_once('}') else {
+    let (mut pieces, mut from) = (Vec::new(), 0);
+    for (open, _) in text.match_indices('{') {
+        let Some((inside, _)) = text[open + 1..].split_once('}') else {
             break;
         };
         if inside.is_empty() || !inside.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
             continue;
         }
         let Some(name) = PLACEHOLDERS.iter().find(|name| **name == inside) else {
-            let name = inside.chars().take(40).collect();
-            return Err(TemplateError::Unknown(name, Position::of(text, open)));
+            return Err(unknown(inside, &position(text, open)));
         };
-        pieces.push(Piece::Text(text.get(from..open).unwrap_or_default().into()));
+        pieces.push(Piece::Text(text[from..open].into()));
         pieces.push(Piece::Value {
             name,
             is_quoted: ends_within_quotes(&text[..open]),
         });
-        at += inside.len() + 1;
-        from = at;
+        from = open + inside.len() + 2;
     }
-    pieces.push(Piece::Text(text.get(from..).unwrap_or_default().into()));
+    pieces.push(Piece::Text(text[from..].into()));
     Ok(pieces)
+}
+
+fn unknown(name: &str, position: &str) -> TemplateError {
+    let name: String = name.chars().take(40).collect();
+    let help = match nearest(&name, PLACEHOLDERS) {
+        Some(similar) => format!("did you mean {{{similar}}}?"),
+        None => format!("the placeholders are {{{}}}", PLACEHOLDERS.join("}, {")),
+    };
+    let message = format!("there is no placeholder {{{name}}}, at {position} of the body");
+    TemplateError {
+        quotes_text: true,
+        ..TemplateError::new(message, help)
+    }
 }
 
 /// Whether a text ends within the quotes of JSON.
@@ -192,55 +213,12 @@ fn value_of(name: &str, denial: &Denial<'_>) -> Json {
     }
 }
 
-impl Position {
-    /// The position of a byte.
-    fn of(text: &str, byte: usize) -> Self {
-        let before = text.get(..byte).unwrap_or_default();
-        let line = before.rsplit('\n').next().unwrap_or_default();
-        Self(before.matches('\n').count() + 1, line.chars().count() + 1)
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}", self.0, self.1)
-    }
-}
-
-impl TemplateError {
-    /// What to do about it.
-    pub(crate) fn help(&self) -> String {
-        match self {
-            Self::Unknown(name, _) => match nearest(name, PLACEHOLDERS) {
-                Some(similar) => format!("did you mean {{{similar}}}?"),
-                None => format!("the placeholders are {{{}}}", PLACEHOLDERS.join("}, {")),
-            },
-            Self::NotJson(_) => {
-                "outside of quotes a placeholder is a whole value: {\"rule\": {rule}}".to_owned()
-            }
-            Self::Empty => "write a text, or remove `denied` for problem details".to_owned(),
-            Self::TooLong | Self::TooMany | Self::ControlCharacter(_) => {
-                "a denial should cost little: keep it short and plain".to_owned()
-            }
-        }
-    }
-}
-
-impl fmt::Display for TemplateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => write!(f, "the body is empty"),
-            Self::TooLong => write!(f, "the body is longer than {} KiB", MAX_BYTES >> 10),
-            Self::TooMany => write!(f, "the body has more than {MAX_PLACEHOLDERS} placeholders"),
-            Self::ControlCharacter(at) => write!(f, "the body has a control character at {at}"),
-            Self::Unknown(name, at) => {
-                write!(f, "there is no placeholder {{{name}}}, at {at} of the body")
-            }
-            Self::NotJson(at) => {
-                write!(f, "content_type is JSON, but the body is not: see its {at}")
-            }
-        }
-    }
+/// Line and column of a byte, from 1, in characters.
+fn position(text: &str, byte: usize) -> String {
+    let before = &text[..byte];
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    let (line, column) = (before.matches('\n').count() + 1, line.chars().count() + 1);
+    format!("line {line}, column {column}")
 }
 
 #[cfg(test)]

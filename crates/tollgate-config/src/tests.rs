@@ -6,8 +6,8 @@ use std::time::Duration;
 use tollgate::store::RedisClock;
 
 use super::*;
-use crate::config::known_fields;
 use crate::document::reading::{duration_text, size_text};
+use crate::sections::known_fields;
 
 const DOCS: &str = include_str!("../../../docs/configuration.md");
 

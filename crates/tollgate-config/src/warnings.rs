@@ -1,6 +1,6 @@
 //! Warnings: what is valid, but probably a mistake. Each is one function, and says why it matters and what to do.
 //!
-//! They look at a draft without errors.
+//! They look at a configuration without errors.
 
 mod callers;
 mod requests;
@@ -11,16 +11,42 @@ mod tests;
 
 use std::cell::RefCell;
 
-use super::draft::Draft;
+use tollgate_tower::identity::IdentityConfig;
+
+use super::config::Config;
+use super::identity::ClientEntry;
 use super::policy::read_rules;
-use super::rules::RuleEntry;
+use super::rules::{CostEntry, RuleEntry};
 use super::storage::RulesFrom;
 use super::store::StoreConfig;
+use crate::document::reading::Input;
 use crate::document::{Location, Node, Problems};
 
+/// A configuration, and where its parts are defined.
+pub(super) struct Context<'a> {
+    pub(super) root: &'a Input<'a>,
+    pub(super) config: &'a Config,
+    /// Fields of the store that have no effect.
+    pub(super) unused: &'a [Location],
+    pub(super) clients: &'a [ClientEntry],
+    pub(super) costs: &'a [CostEntry<'a>],
+    pub(super) rules: &'a [RuleEntry<'a>],
+}
+
+impl<'a> Context<'a> {
+    fn identity(&self) -> &'a IdentityConfig {
+        &self.config.policy.settings.identity
+    }
+
+    /// The rules that are not off.
+    fn rules_in_force(&self) -> impl Iterator<Item = &'a RuleEntry<'a>> + Clone {
+        self.rules.iter().filter(|rule| rule.is_on)
+    }
+}
+
 /// All warnings of a configuration.
-pub(super) fn all(draft: &Draft<'_>) -> Problems {
-    let each: [fn(&Draft<'_>, &mut Problems); 21] = [
+pub(super) fn all(context: &Context<'_>) -> Problems {
+    let each: [fn(&Context<'_>, &mut Problems); 21] = [
         nothing_listens,
         nothing_is_limited,
         unused_store_fields,
@@ -45,7 +71,7 @@ pub(super) fn all(draft: &Draft<'_>) -> Problems {
     ];
     let mut problems = Problems::default();
     for warn in each {
-        warn(draft, &mut problems);
+        warn(context, &mut problems);
     }
     problems
 }
@@ -59,33 +85,28 @@ pub fn rule_warnings(rules: &[Node]) -> Problems {
     warnings
 }
 
-/// The rules that are not off.
-fn rules_in_force<'d, 'a>(draft: &'d Draft<'a>) -> impl Iterator<Item = &'d RuleEntry<'a>> + Clone {
-    draft.rules.iter().filter(|rule| rule.is_on)
-}
-
-fn nothing_listens(draft: &Draft<'_>, problems: &mut Problems) {
-    if draft.gateway.is_none() && draft.service.is_none() {
+fn nothing_listens(context: &Context<'_>, problems: &mut Problems) {
+    if context.config.gateway.is_none() && context.config.service.is_none() {
         let message = "neither gateway nor service is configured, so no request arrives";
         let help = "add gateway: { upstreams: [...] } or service: {}";
         problems.warning(Location::default(), message, help);
     }
 }
 
-fn nothing_is_limited(draft: &Draft<'_>, problems: &mut Problems) {
-    if draft.rules_from == RulesFrom::File && rules_in_force(draft).next().is_none() {
+fn nothing_is_limited(context: &Context<'_>, problems: &mut Problems) {
+    if context.config.rules_from == RulesFrom::File && context.rules_in_force().next().is_none() {
         let message = "no rule is on, so nothing is limited";
         let help = "begin with: - { id: client, per: [client], limit: \"10/s burst 50\" }";
-        problems.warning(draft.root.location_of("rules"), message, help);
+        problems.warning(context.root.location_of("rules"), message, help);
     }
 }
 
-fn unused_store_fields(draft: &Draft<'_>, problems: &mut Problems) {
-    let why = match draft.store.store {
+fn unused_store_fields(context: &Context<'_>, problems: &mut Problems) {
+    let why = match context.config.store {
         StoreConfig::Memory(_) => "it is for Redis, and usage is stored in memory",
         StoreConfig::Redis(_) => "it is for memory, and usage is stored in Redis",
     };
-    for location in &draft.store.unused {
+    for location in context.unused {
         let help = "remove it, or set the address of Redis in `redis`";
         problems.warning(location.clone(), format!("this has no effect: {why}"), help);
     }

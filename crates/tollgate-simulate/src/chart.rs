@@ -15,8 +15,7 @@ use tollgate::Algorithm;
 
 pub(super) use drawing::Drawing;
 
-use super::figures::Outcome;
-use super::limits::Limits;
+use super::figures::Comparison;
 use super::text::{grouped, span, span_name, to_us};
 use super::traffic::Traffic;
 use axis::time_ticks;
@@ -44,107 +43,102 @@ const PANEL_PITCH: f32 = 172.0;
 /// Maximum number of bars; more would be too thin to see.
 const MAX_BARS: u64 = 125;
 
-/// What to draw.
-pub(super) struct Chart<'a> {
-    pub(super) traffic: &'a Traffic,
-    pub(super) limits: &'a Limits,
-    pub(super) outcomes: &'a [Outcome],
+/// Draws the chart of a comparison.
+///
+/// # Errors
+/// When the program was built with broken fonts.
+pub(super) fn draw(comparison: &Comparison) -> Result<Drawing, String> {
+    let mut drawing = Drawing {
+        width: WIDTH,
+        height: HEIGHT,
+        background: PAPER,
+        shapes: Vec::new(),
+        description: comparison.traffic.title.clone(),
+        fonts: Fonts::embedded()?,
+    };
+    let frame = frame(comparison);
+    draw_title(&mut drawing, &frame, &comparison.traffic);
+    draw_legend(&mut drawing, &frame);
+    let mut area = FIRST_PANEL;
+    let mut last = area;
+    for outcome in &comparison.outcomes {
+        panel::draw(&mut drawing, &frame, area, outcome);
+        last = area;
+        area.top += PANEL_PITCH;
+        area.bottom += PANEL_PITCH;
+    }
+    frame.draw_time_axis(&mut drawing, last);
+    draw_footer(&mut drawing, comparison);
+    Ok(drawing)
 }
 
-impl Chart<'_> {
-    /// # Errors
-    /// When the program was built with broken fonts.
-    pub(super) fn draw(&self) -> Result<Drawing, String> {
-        let mut drawing = Drawing {
-            width: WIDTH,
-            height: HEIGHT,
-            background: PAPER,
-            shapes: Vec::new(),
-            description: self.traffic.title.clone(),
-            fonts: Fonts::embedded()?,
-        };
-        let frame = self.frame();
-        self.draw_title(&mut drawing, &frame);
-        draw_legend(&mut drawing, &frame);
-        let mut area = FIRST_PANEL;
-        let mut last = area;
-        for outcome in self.outcomes {
-            panel::draw(&mut drawing, &frame, area, outcome);
-            last = area;
-            area.top += PANEL_PITCH;
-            area.bottom += PANEL_PITCH;
-        }
-        frame.draw_time_axis(&mut drawing, last);
-        self.draw_footer(&mut drawing);
-        Ok(drawing)
+fn frame(comparison: &Comparison) -> Frame<'_> {
+    let (traffic, limits) = (&comparison.traffic, &comparison.limits);
+    let (view_us, arrivals) = (view_us(comparison), &traffic.arrivals);
+    let mut bins = Bins::covering(&view_us, MAX_BARS);
+    let bursts = are_bursts(&bins.offered(arrivals));
+    if bursts {
+        // A few bursts are easier to see as wide bars.
+        bins = Bins::covering(&view_us, MAX_BARS / 2);
     }
-
-    fn frame(&self) -> Frame<'_> {
-        let (view_us, arrivals) = (self.view_us(), &self.traffic.arrivals);
-        let mut bins = Bins::covering(&view_us, MAX_BARS);
-        let bursts = are_bursts(&bins.offered(arrivals));
-        if bursts {
-            // A few bursts are easier to see as wide bars.
-            bins = Bins::covering(&view_us, MAX_BARS / 2);
-        }
-        let offered = bins.offered(arrivals);
-        let zero_us = self.traffic.span_us().start;
-        Frame {
-            limits: self.limits,
-            bins,
-            scale: Scale::of(&offered, &bins, self.limits, bursts),
-            bursts,
-            offered,
-            ticks: time_ticks(&bins, self.traffic.by_the_clock, zero_us),
-        }
+    let offered = bins.offered(arrivals);
+    let zero_us = traffic.span_us().start;
+    Frame {
+        limits,
+        bins,
+        scale: Scale::of(&offered, &bins, limits, bursts),
+        bursts,
+        offered,
+        ticks: time_ticks(&bins, traffic.by_the_clock, zero_us),
     }
+}
 
-    /// The part of time to draw: all arrivals, and what is forwarded later, but not for longer than either takes.
-    fn view_us(&self) -> Range<u64> {
-        if let Some(view_us) = &self.traffic.view_us {
-            return view_us.clone();
-        }
-        let arrivals_us = self.traffic.span_us();
-        let length_us = arrivals_us.end - arrivals_us.start;
-        let latest_us = arrivals_us.end + length_us.max(to_us(self.limits.period));
-        let outcomes = self.outcomes.iter();
-        let last = outcomes.filter_map(|outcome| Some(outcome.admissions.last()?.forwarded_us));
-        let end_us = last.max().unwrap_or(0);
-        arrivals_us.start..end_us.clamp(arrivals_us.end, latest_us) + 1
+/// The part of time to draw: all arrivals, and what is forwarded later, but not for longer than either takes.
+fn view_us(comparison: &Comparison) -> Range<u64> {
+    let traffic = &comparison.traffic;
+    if let Some(view_us) = &traffic.view_us {
+        return view_us.clone();
     }
+    let arrivals_us = traffic.span_us();
+    let length_us = arrivals_us.end - arrivals_us.start;
+    let latest_us = arrivals_us.end + length_us.max(to_us(comparison.limits.period));
+    let outcomes = comparison.outcomes.iter();
+    let last = outcomes.filter_map(|outcome| Some(outcome.admissions.last()?.forwarded_us));
+    let end_us = last.max().unwrap_or(0);
+    arrivals_us.start..end_us.clamp(arrivals_us.end, latest_us) + 1
+}
 
-    fn draw_title(&self, drawing: &mut Drawing, frame: &Frame<'_>) {
-        let title = Text::new(TEXT.start, 62.0, &self.traffic.title, INK);
-        let title = title.size(28.0).medium();
-        drawing.text(drawing.fonts.cut(title, TEXT.end - TEXT.start));
+fn draw_title(drawing: &mut Drawing, frame: &Frame<'_>, traffic: &Traffic) {
+    let title = Text::new(TEXT.start, 62.0, &traffic.title, INK);
+    let title = title.size(28.0).medium();
+    drawing.text(drawing.fonts.cut(title, TEXT.end - TEXT.start));
 
-        let mut subtitle = format!(
-            "The same {} {} through five algorithms, {} per {}. Each bar counts {}.",
-            grouped(self.traffic.total_cost()),
-            self.traffic.unit(),
-            grouped(self.limits.count),
-            span_name(self.limits.period),
-            span(frame.bins.width()),
-        );
-        let Scale { top, peak, .. } = frame.scale;
-        if frame.scale.cuts(peak) {
-            let (top, peak) = (grouped(top), grouped(peak));
-            subtitle += &format!(" Bars are cut off at {top}; the highest is {peak}.");
-        }
-        drawing.text(Text::new(TEXT.start, 92.0, subtitle, MUTED).size(17.0));
+    let mut subtitle = format!(
+        "The same {} {} through five algorithms, {} per {}. Each bar counts {}.",
+        grouped(traffic.total_cost()),
+        traffic.unit(),
+        grouped(frame.limits.count),
+        span_name(frame.limits.period),
+        span(frame.bins.width()),
+    );
+    let Scale { top, peak, .. } = frame.scale;
+    if frame.scale.cuts(peak) {
+        let (top, peak) = (grouped(top), grouped(peak));
+        subtitle += &format!(" Bars are cut off at {top}; the highest is {peak}.");
     }
+    drawing.text(Text::new(TEXT.start, 92.0, subtitle, MUTED).size(17.0));
+}
 
-    fn draw_footer(&self, drawing: &mut Drawing) {
-        let command = match self.traffic.scenario {
-            Some(scenario) => format!("tollgate simulate {}", scenario.name()),
-            None => "tollgate simulate --csv".to_owned(),
-        };
-        let y = f32::from(HEIGHT) - 28.0;
-        drawing.text(Text::new(TEXT.start, y, command, MUTED).size(12.0));
-        let limit = format!("limit {}", self.limits.original);
-        let limit = Text::new(TEXT.end, y, limit, MUTED).size(12.0);
-        drawing.text(limit.anchor(Anchor::End));
-    }
+fn draw_footer(drawing: &mut Drawing, comparison: &Comparison) {
+    let command = match comparison.traffic.scenario {
+        Some(scenario) => format!("tollgate simulate {}", scenario.name()),
+        None => "tollgate simulate --csv".to_owned(),
+    };
+    let y = f32::from(HEIGHT) - 28.0;
+    drawing.text(Text::new(TEXT.start, y, command, MUTED).size(12.0));
+    let limit = format!("limit {}", comparison.limits.original);
+    let limit = Text::new(TEXT.end, y, limit, MUTED).size(12.0);
+    drawing.text(limit.anchor(Anchor::End));
 }
 
 /// Whether requests arrive in a few short bursts, each of which gets a label.
@@ -175,7 +169,7 @@ fn draw_legend(drawing: &mut Drawing, frame: &Frame<'_>) {
         x = explain(drawing, x, text);
     }
     let (y, end) = (Y - SIDE / 2.0 + 1.0, x + 32.0);
-    drawing.dashed_line((x, y), (end, y), LIMIT);
+    drawing.dashes((x, y), (end, y), LIMIT);
     x = explain(drawing, end, &frame.scale.limit_label);
     if frame.boundaries_us().next().is_some() {
         drawing.line((x, Y - SIDE - 1.0), (x, Y + 3.0), MUTED);

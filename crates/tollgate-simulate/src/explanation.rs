@@ -2,37 +2,33 @@
 //!
 //! The limit may be the user's own, so nothing is claimed here that was not counted.
 
-use tollgate::Algorithm;
-
-use super::figures::{Figures, Outcome, burst_span};
-use super::limits::Limits;
+use super::figures::{Comparison, Figures, burst_span};
 use super::scenario::Scenario;
 use super::text::{decimal, delay, grouped, percent, span, span_name, to_f64};
 
 /// The sentences below the table.
-pub(super) fn sentences(
-    scenario: Option<Scenario>,
-    limits: &Limits,
-    outcomes: &[Outcome],
-) -> Vec<String> {
+pub(super) fn sentences(comparison: &Comparison) -> Vec<String> {
+    let limits = &comparison.limits;
     let (window, limit) = (span_name(limits.period), grouped(limits.count));
-    let of = |algorithm| figures_of(outcomes, algorithm);
-    let (token, leaky) = (of(Algorithm::TokenBucket), of(Algorithm::LeakyBucket));
-    let (fixed, log) = (of(Algorithm::FixedWindow), of(Algorithm::SlidingLog));
+    let figures = comparison
+        .outcomes
+        .each_ref()
+        .map(|outcome| &outcome.figures);
+    let [token, leaky, fixed, log, _] = figures;
     let max_delay = delay(leaky.max_delay.unwrap_or_default());
     let worst = |figures: &Figures| grouped(figures.worst_window);
     let admitted = |figures: &Figures| grouped(figures.admitted);
-    match scenario {
+    match comparison.traffic.scenario {
         Some(Scenario::Boundary) => vec![
             format!(
                 "The fixed window starts again at each boundary: it admitted {} in the worst {window}, {} times its limit of {limit}.",
-                worst(&fixed),
+                worst(fixed),
                 decimal(to_f64(fixed.worst_window) / to_f64(limits.count)),
             ),
             format!(
                 "The sliding log admitted {} in the worst {window}. The leaky bucket admitted {} and delayed them by up to {max_delay}.",
-                worst(&log),
-                admitted(&leaky),
+                worst(log),
+                admitted(leaky),
             ),
         ],
         Some(Scenario::BurstIdle) => {
@@ -49,10 +45,10 @@ pub(super) fn sentences(
                 ),
                 format!(
                     "It admitted {} of {}. The leaky bucket admitted {}, and forwarded at most {} in any {window}.",
-                    admitted(&token),
+                    admitted(token),
                     grouped(token.offered),
-                    admitted(&leaky),
-                    worst(&leaky),
+                    admitted(leaky),
+                    worst(leaky),
                 ),
             ]
         }
@@ -65,22 +61,22 @@ pub(super) fn sentences(
             format!(
                 "They differ in how evenly they forward: up to {} in one {window} for the token bucket with its burst, {} for the \
                  fixed window, {} for the leaky bucket, which delayed requests by up to {max_delay}.",
-                worst(&token),
-                worst(&fixed),
-                worst(&leaky),
+                worst(token),
+                worst(fixed),
+                worst(leaky),
             ),
         ],
         Some(Scenario::Drivers) => vec![
             format!(
                 "The leaky bucket forwarded at most {} in any {window}, evenly, but up to {max_delay} later.",
-                worst(&leaky),
+                worst(leaky),
             ),
             format!(
                 "The token bucket forwarded {} in one {window}, and the fixed window {}. The sliding log kept to {}, of which up to \
                  {} were within {}.",
-                worst(&token),
-                worst(&fixed),
-                worst(&log),
+                worst(token),
+                worst(fixed),
+                worst(log),
                 grouped(log.largest_burst),
                 span(burst_span(limits.period)),
             ),
@@ -89,10 +85,4 @@ pub(super) fn sentences(
             "\"Worst {window}\" is the most that was forwarded in any {window}, wherever it starts, against a limit of {limit}."
         )],
     }
-}
-
-fn figures_of(outcomes: &[Outcome], algorithm: Algorithm) -> Figures {
-    let mut outcomes = outcomes.iter();
-    let outcome = outcomes.find(|outcome| outcome.limit.algorithm() == algorithm);
-    outcome.map_or_else(Figures::default, |outcome| outcome.figures.clone())
 }

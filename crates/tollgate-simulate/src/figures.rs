@@ -1,4 +1,4 @@
-//! The results of a simulation in figures that make algorithms comparable.
+//! The results of a simulation in figures that make algorithms comparable, and their JSON report.
 //!
 //! Costs are counted in tokens, at the times at which requests were forwarded.
 
@@ -7,9 +7,19 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use tollgate::{Algorithm, Limit};
 
-use super::run::Admission;
+use super::files::ChartPaths;
+use super::limits::Limits;
+use super::run::{self, Admission, Progress};
 use super::text::percentage;
 use super::traffic::Traffic;
+
+/// The same traffic through five algorithms.
+pub(super) struct Comparison {
+    pub(super) traffic: Traffic,
+    pub(super) limits: Limits,
+    /// One per algorithm, in the order of [`Algorithm::ALL`].
+    pub(super) outcomes: [Outcome; 5],
+}
 
 /// The result of one algorithm.
 pub(super) struct Outcome {
@@ -18,8 +28,8 @@ pub(super) struct Outcome {
     pub(super) figures: Figures,
 }
 
-/// The figures of one algorithm. Their names are those of the JSON report.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// The figures of one algorithm, as they are in the report.
+#[derive(Debug, Serialize)]
 pub(super) struct Figures {
     pub(super) offered: u64,
     pub(super) admitted: u64,
@@ -38,7 +48,7 @@ pub(super) struct Figures {
 }
 
 /// Numbers of requests.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 struct Requests {
     offered: usize,
     admitted: usize,
@@ -54,24 +64,39 @@ pub(super) fn burst_span(window: Duration) -> Duration {
     window / 10
 }
 
-impl Outcome {
-    pub(super) fn of(
-        traffic: &Traffic,
-        limit: Limit,
-        window: Duration,
-        admissions: Vec<Admission>,
-    ) -> Self {
-        let delays = (limit.algorithm() == Algorithm::LeakyBucket).then(|| delays(&admissions));
+impl Comparison {
+    /// Runs the traffic against each limit.
+    pub(super) fn of(traffic: Traffic, limits: Limits) -> Self {
+        let mut progress = Progress::of(traffic.arrivals.len() * limits.all.len());
+        let outcome = |limit: &Limit| {
+            let admissions = run::admissions(limit, &traffic.arrivals, &mut progress);
+            Outcome {
+                limit: *limit,
+                figures: Figures::of(&traffic, limit, limits.period, &admissions),
+                admissions,
+            }
+        };
+        Self {
+            outcomes: limits.all.each_ref().map(outcome),
+            traffic,
+            limits,
+        }
+    }
+}
+
+impl Figures {
+    fn of(traffic: &Traffic, limit: &Limit, window: Duration, admissions: &[Admission]) -> Self {
+        let delays = (limit.algorithm() == Algorithm::LeakyBucket).then(|| delays(admissions));
         let offered = traffic.total_cost();
         let admitted: u64 = admissions.iter().map(|admission| admission.cost).sum();
         let denied = offered - admitted;
-        let figures = Figures {
+        Self {
             offered,
             admitted,
             denied,
             denied_percent: percentage(denied, offered),
-            worst_window: most_in_any(window, &admissions),
-            largest_burst: most_in_any(burst_span(window), &admissions),
+            worst_window: most_in_any(window, admissions),
+            largest_burst: most_in_any(burst_span(window), admissions),
             max_delay: delays.map(|(max, _)| max),
             mean_delay: delays.map(|(_, mean)| mean),
             requests: Requests {
@@ -79,11 +104,6 @@ impl Outcome {
                 admitted: admissions.len(),
                 denied: traffic.arrivals.len() - admissions.len(),
             },
-        };
-        Self {
-            limit,
-            admissions,
-            figures,
         }
     }
 }
@@ -113,6 +133,54 @@ fn most_in_any(span: Duration, admissions: &[Admission]) -> u64 {
         most = most.max(inside);
     }
     most
+}
+
+/// The report of a simulation. Field names are a promise to scripts: add, never rename.
+#[derive(Debug, Serialize)]
+pub(super) struct Report<'a> {
+    scenario: &'a str,
+    shows: &'a str,
+    limit: String,
+    window_seconds: f64,
+    burst_span_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
+    algorithms: Vec<AlgorithmReport<'a>>,
+    chart: Option<ChartPaths>,
+}
+
+/// The report of one algorithm. Amounts are in tokens.
+#[derive(Debug, Serialize)]
+struct AlgorithmReport<'a> {
+    algorithm: &'static str,
+    limit: String,
+    #[serde(flatten)]
+    figures: &'a Figures,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(comparison: &'a Comparison, chart: Option<ChartPaths>) -> Self {
+        let Comparison {
+            traffic,
+            limits,
+            outcomes,
+        } = comparison;
+        let algorithm = |outcome: &'a Outcome| AlgorithmReport {
+            algorithm: outcome.limit.algorithm().name(),
+            limit: outcome.limit.to_string(),
+            figures: &outcome.figures,
+        };
+        Self {
+            scenario: &traffic.name,
+            shows: &traffic.title,
+            limit: limits.original.to_string(),
+            window_seconds: limits.period.as_secs_f64(),
+            burst_span_seconds: burst_span(limits.period).as_secs_f64(),
+            seed: traffic.seed,
+            algorithms: outcomes.iter().map(algorithm).collect(),
+            chart,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,45 @@
-//! Files that are complete or absent: written under a temporary name, and renamed when complete.
+//! The files of a chart, which are complete or absent.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// The files of a chart.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ChartPaths {
+    pub(super) svg: PathBuf,
+    pub(super) png: PathBuf,
+}
+
+impl ChartPaths {
+    /// The files for `--out`: a directory, or a path with or without an extension.
+    pub(super) fn new(out: Option<&Path>, name: &str) -> Self {
+        let default = format!("simulation-{name}");
+        let path = match out {
+            None => PathBuf::from(default),
+            Some(path) if path.is_dir() || path.as_os_str().to_string_lossy().ends_with('/') => {
+                path.join(default)
+            }
+            Some(path) => path.to_owned(),
+        };
+        let stem = match path.extension() {
+            Some(extension) if extension == "svg" || extension == "png" => path.with_extension(""),
+            _ => path,
+        };
+        // Not `with_extension`: "v1.2" is a name, not a file with the extension "2".
+        let with = |extension: &str| {
+            let mut path = stem.clone().into_os_string();
+            path.push(extension);
+            PathBuf::from(path)
+        };
+        Self {
+            svg: with(".svg"),
+            png: with(".png"),
+        }
+    }
+}
 
 /// Writes all of these files, and creates their directories.
 ///
@@ -65,5 +102,20 @@ mod tests {
         let error = write_all(&[(&good, b"1"), (&blocked, b"2")]).unwrap_err();
         assert!(error.contains("file/below"), "{error}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn charts_are_written_where_out_points() {
+        let paths = |out: Option<&str>| {
+            let ChartPaths { svg, png } = ChartPaths::new(out.map(Path::new), "surge");
+            (svg.display().to_string(), png.display().to_string())
+        };
+        let pair = |stem: &str| (format!("{stem}.svg"), format!("{stem}.png"));
+        assert_eq!(paths(None), pair("simulation-surge"));
+        assert_eq!(paths(Some("a/b")), pair("a/b"));
+        assert_eq!(paths(Some("a/b.png")), pair("a/b"));
+        assert_eq!(paths(Some("a/v1.2")), pair("a/v1.2"));
+        assert_eq!(paths(Some("new/")), pair("new/simulation-surge"));
+        assert_eq!(paths(Some("/")), pair("/simulation-surge"));
     }
 }

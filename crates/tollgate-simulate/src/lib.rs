@@ -2,7 +2,7 @@
 //! and a chart.
 //!
 //! Arrivals are from a `scenario` or a CSV file (`arrivals_csv`), and `limits` derives one limit for each algorithm. `run`
-//! asks the engine, `figures` counts, and `table`, `explanation`, `report` and `chart` show the result.
+//! asks the engine, `figures` compares, and `table`, `explanation` and `chart` show the result.
 
 mod arrivals_csv;
 mod chart;
@@ -10,7 +10,6 @@ mod explanation;
 mod figures;
 mod files;
 mod limits;
-mod report;
 mod run;
 mod scenario;
 mod table;
@@ -25,11 +24,9 @@ use tollgate::{Limit, LimitError};
 
 pub use scenario::Scenario;
 
-use chart::Chart;
-use figures::Outcome;
+use figures::{Comparison, Report};
+use files::ChartPaths;
 use limits::Limits;
-use report::{ChartPaths, Report};
-use run::Progress;
 use table::Paint;
 use traffic::Traffic;
 
@@ -80,94 +77,50 @@ pub fn simulate(simulation: &Simulation, out: &mut impl Write) -> Result<(), Sim
         let message = "arrivals from a file need a limit, such as \"50/s burst 100\"";
         return Err(SimulateError::BadInput(message.to_owned()));
     };
-    let limits = Limits::derived_from(limit)?;
-    let mut progress = Progress::of(traffic.arrivals.len() * limits.all.len());
-    let run = |limit: &Limit| {
-        let admissions = run::admissions(limit, &traffic.arrivals, &mut progress);
-        Outcome::of(&traffic, *limit, limits.period, admissions)
+    let comparison = Comparison::of(traffic, Limits::derived_from(limit)?);
+    let chart = match simulation.draws_chart {
+        true => Some(write_chart(&comparison, simulation.out.as_deref())),
+        false => None,
     };
-    let outcomes: Vec<Outcome> = limits.all.iter().map(run).collect();
-    drop(progress);
-    let chart = Chart {
-        traffic: &traffic,
-        limits: &limits,
-        outcomes: &outcomes,
-    };
-    let paths = simulation.draws_chart.then(|| {
-        let paths = chart_paths(simulation.out.as_deref(), &traffic.name);
-        write_chart(&chart, &paths).map(|()| paths)
-    });
-    let paths = paths.transpose().map_err(SimulateError::Unavailable)?;
+    let chart = chart.transpose().map_err(SimulateError::Unavailable)?;
     if simulation.json {
-        let report = Report::new(&traffic, &limits, &outcomes, paths);
+        let report = Report::new(&comparison, chart);
         serde_json::to_writer_pretty(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        write_text(out, &traffic, &limits, &outcomes, paths.as_ref())?;
+        write_text(out, &comparison, chart.as_ref())?;
     }
     Ok(out.flush()?)
 }
 
+fn write_chart(comparison: &Comparison, out: Option<&Path>) -> Result<ChartPaths, String> {
+    let paths = ChartPaths::new(out, &comparison.traffic.name);
+    let drawing = chart::draw(comparison)?;
+    let (svg, png) = (drawing.to_svg(), drawing.to_png()?);
+    files::write_all(&[(&paths.svg, svg.as_bytes()), (&paths.png, &png)])?;
+    Ok(paths)
+}
+
 fn write_text(
     out: &mut impl Write,
-    traffic: &Traffic,
-    limits: &Limits,
-    outcomes: &[Outcome],
+    comparison: &Comparison,
     chart: Option<&ChartPaths>,
 ) -> io::Result<()> {
     let coloured =
         io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
     let paint = if coloured { Paint::Ansi } else { Paint::Plain };
-    writeln!(out, "{}", paint.bold(&format!("{}.", traffic.title)))?;
-    writeln!(
-        out,
-        "{}\n",
-        paint.dim(&format!("limit: {}", limits.original))
-    )?;
-    table::write(out, paint, limits, outcomes)?;
+    let title = format!("{}.", comparison.traffic.title);
+    let limit = format!("limit: {}", comparison.limits.original);
+    writeln!(out, "{}\n{}\n", paint.bold(&title), paint.dim(&limit))?;
+    table::write(out, paint, comparison)?;
     writeln!(out)?;
-    for sentence in explanation::sentences(traffic.scenario, limits, outcomes) {
+    for sentence in explanation::sentences(comparison) {
         writeln!(out, "{}", text::wrapped(&sentence, 100))?;
     }
     if let Some(ChartPaths { svg, png }) = chart {
         writeln!(out, "\nchart: {} and {}", svg.display(), png.display())?;
     }
     Ok(())
-}
-
-fn write_chart(chart: &Chart<'_>, paths: &ChartPaths) -> Result<(), String> {
-    let drawing = chart.draw()?;
-    let png = drawing.to_png()?;
-    files::write_all(&[
-        (&paths.svg, drawing.to_svg().as_bytes()),
-        (&paths.png, &png),
-    ])
-}
-
-/// The paths of a chart, from a directory or from a path with or without an extension.
-fn chart_paths(out: Option<&Path>, name: &str) -> ChartPaths {
-    let default = format!("simulation-{name}");
-    let path = match out {
-        None => PathBuf::from(default),
-        Some(path) if path.is_dir() || path.as_os_str().to_string_lossy().ends_with('/') => {
-            path.join(default)
-        }
-        Some(path) => path.to_owned(),
-    };
-    let stem = match path.extension() {
-        Some(extension) if extension == "svg" || extension == "png" => path.with_extension(""),
-        _ => path,
-    };
-    // Not `with_extension`: "v1.2" is a name, not a file with the extension "2".
-    let with = |extension: &str| {
-        let mut path = stem.clone().into_os_string();
-        path.push(extension);
-        PathBuf::from(path)
-    };
-    ChartPaths {
-        svg: with(".svg"),
-        png: with(".png"),
-    }
 }
 
 /// Why a simulation has no result.
@@ -204,25 +157,5 @@ impl From<LimitError> for SimulateError {
 impl From<io::Error> for SimulateError {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn charts_are_written_where_out_points() {
-        let paths = |out: Option<&str>| {
-            let ChartPaths { svg, png } = chart_paths(out.map(Path::new), "surge");
-            (svg.display().to_string(), png.display().to_string())
-        };
-        let pair = |stem: &str| (format!("{stem}.svg"), format!("{stem}.png"));
-        assert_eq!(paths(None), pair("simulation-surge"));
-        assert_eq!(paths(Some("a/b")), pair("a/b"));
-        assert_eq!(paths(Some("a/b.png")), pair("a/b"));
-        assert_eq!(paths(Some("a/v1.2")), pair("a/v1.2"));
-        assert_eq!(paths(Some("new/")), pair("new/simulation-surge"));
-        assert_eq!(paths(Some("/")), pair("/simulation-surge"));
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct Limits {
     /// The period of the count, and the window in which forwarded requests are counted.
     pub(super) period: Duration,
     /// One per algorithm, in the order of [`tollgate::Algorithm::ALL`].
-    pub(super) all: Vec<Limit>,
+    pub(super) all: [Limit; 5],
 }
 
 impl Limits {
@@ -27,18 +27,17 @@ impl Limits {
             None => Rate::new(original.capacity(), original.window())?,
         };
         let (count, period, capacity) = (rate.count(), rate.period(), original.capacity());
-        let all = [
-            Limit::token_bucket(rate, capacity),
-            Limit::leaky_bucket(rate, capacity),
-            Limit::fixed_window(count, period),
-            Limit::sliding_log(count, period),
-            Limit::sliding_counter(count, period),
-        ];
         Ok(Self {
             original,
             count,
             period,
-            all: all.into_iter().collect::<Result<_, _>>()?,
+            all: [
+                Limit::token_bucket(rate, capacity)?,
+                Limit::leaky_bucket(rate, capacity)?,
+                Limit::fixed_window(count, period)?,
+                Limit::sliding_log(count, period)?,
+                Limit::sliding_counter(count, period)?,
+            ],
         })
     }
 }

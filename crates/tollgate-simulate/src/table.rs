@@ -2,8 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::figures::{Outcome, burst_span};
-use super::limits::Limits;
+use super::figures::{Comparison, Outcome, burst_span};
 use super::text::{delay, grouped, percent, span, span_name};
 
 /// Whether to use colours: a terminal may, a file or pipe must not.
@@ -41,12 +40,8 @@ type Row = [String; 9];
 const WORST: usize = 5;
 
 /// Writes a row per algorithm.
-pub(super) fn write(
-    out: &mut impl Write,
-    paint: Paint,
-    limits: &Limits,
-    outcomes: &[Outcome],
-) -> io::Result<()> {
+pub(super) fn write(out: &mut impl Write, paint: Paint, comparison: &Comparison) -> io::Result<()> {
+    let (limits, outcomes) = (&comparison.limits, &comparison.outcomes);
     let head = [
         "algorithm".to_owned(),
         "offered".to_owned(),
@@ -106,19 +101,16 @@ fn aligned(row: &Row, widths: &[usize; 9], paint: impl Fn(usize, String) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::Figures;
+    use crate::limits::Limits;
+    use crate::scenario::Scenario;
+    use crate::traffic::Traffic;
 
     #[test]
     fn columns_line_up_and_plain_text_has_no_escapes() {
+        let traffic = Traffic::of(Scenario::Boundary, None);
         let limits = Limits::derived_from("200/min".parse().unwrap()).unwrap();
-        let outcome = |limit: &tollgate::Limit| Outcome {
-            limit: *limit,
-            admissions: Vec::new(),
-            figures: Figures::default(),
-        };
-        let outcomes: Vec<Outcome> = limits.all.iter().map(outcome).collect();
         let mut out = Vec::new();
-        write(&mut out, Paint::Plain, &limits, &outcomes).unwrap();
+        write(&mut out, Paint::Plain, &Comparison::of(traffic, limits)).unwrap();
         let text = String::from_utf8(out).unwrap();
         let lengths: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
         assert_eq!(lengths.len(), 6);

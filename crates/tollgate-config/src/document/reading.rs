@@ -123,6 +123,10 @@ impl<'a> Input<'a> {
         }
     }
 
+    pub(crate) fn problems(&self) -> &'a RefCell<Problems> {
+        self.problems
+    }
+
     pub(crate) fn errors(&self) -> usize {
         self.problems.borrow().errors()
     }

@@ -50,10 +50,10 @@ fn a_filled_json_template_is_json() {
 fn errors_name_the_position_and_a_similar_placeholder() {
     let error = Template::parse("one\ntwo {retry_aftr}", false).unwrap_err();
     assert_eq!(
-        error.to_string(),
+        error.message,
         "there is no placeholder {retry_aftr}, at line 2, column 5 of the body"
     );
-    assert_eq!(error.help(), "did you mean {retry_after}?");
+    assert_eq!(error.help, "did you mean {retry_after}?");
     for (body, is_json, expected) in [
         ("", false, "the body is empty"),
         ("{rule", true, "content_type is JSON"),
@@ -63,7 +63,7 @@ fn errors_name_the_position_and_a_similar_placeholder() {
         (&"{rule}".repeat(33), false, "more than 32 placeholders"),
     ] {
         let error = Template::parse(body, is_json).unwrap_err();
-        assert!(error.to_string().contains(expected), "{error}");
+        assert!(error.message.contains(expected), "{error:?}");
     }
     assert!(Template::parse(&"{rule}".repeat(32), false).is_ok());
 }

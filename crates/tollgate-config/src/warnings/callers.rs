@@ -6,9 +6,8 @@ use tollgate::{Dimension, Name};
 use tollgate_http::headers::Underscores;
 use tollgate_tower::identity::{ClientSource, PlanSource};
 
-use super::rules_in_force;
+use super::Context;
 use crate::document::Problems;
-use crate::draft::Draft;
 use crate::rules::RuleEntry;
 use crate::storage::RulesFrom;
 
@@ -25,8 +24,8 @@ fn is_internal(ip: IpAddr) -> bool {
 }
 
 /// A gateway on an internal address is behind a proxy, and takes all clients for that proxy unless it is trusted.
-pub(super) fn untrusted_proxy_in_front(draft: &Draft<'_>, problems: &mut Problems) {
-    let (identity, gateway) = (&draft.identity, draft.gateway.as_ref());
+pub(super) fn untrusted_proxy_in_front(context: &Context<'_>, problems: &mut Problems) {
+    let (identity, gateway) = (context.identity(), context.config.gateway.as_ref());
     let is_behind_proxy = gateway.is_some_and(|gateway| is_internal(gateway.listen.ip()));
     if !is_behind_proxy || !identity.trusted_proxies.is_empty() {
         return;
@@ -35,48 +34,48 @@ pub(super) fn untrusted_proxy_in_front(draft: &Draft<'_>, problems: &mut Problem
     let counts_by_address = |rule: &&RuleEntry<'_>| {
         counts_by(rule, Dimension::Ip) || by_address && counts_by(rule, Dimension::Client)
     };
-    if let Some(rule) = rules_in_force(draft).find(counts_by_address) {
+    if let Some(rule) = context.rules_in_force().find(counts_by_address) {
         let message = "this counts by address, but the gateway can only be reached through a proxy, so all clients share the bucket \
                        of that proxy";
         let help = "name the proxy in identity.trusted_proxies, such as [127.0.0.0/8]";
         problems
             .warning(rule.input.location_of("per"), message, help)
-            .related(draft.root.location_of("gateway").span, "listens here");
+            .related(context.root.location_of("gateway").span, "listens here");
     }
 }
 
 /// A client that can choose its name can choose a new one for each request, which defeats every limit per client.
-pub(super) fn client_names_without_proof(draft: &Draft<'_>, problems: &mut Problems) {
-    let identity = &draft.identity;
-    if !identity.trusted_proxies.is_empty() || draft.rules_from == RulesFrom::Database {
+pub(super) fn client_names_without_proof(context: &Context<'_>, problems: &mut Problems) {
+    let identity = context.identity();
+    if !identity.trusted_proxies.is_empty() || context.config.rules_from == RulesFrom::Database {
         return;
     }
     let is_claimed = identity.client.iter().any(ClientSource::is_claimed);
-    let mut rules = rules_in_force(draft);
+    let mut rules = context.rules_in_force();
     let has_ip_rule = rules.clone().any(|rule| counts_by(rule, Dimension::Ip));
     if is_claimed && !has_ip_rule && rules.any(|rule| counts_by(rule, Dimension::Client)) {
         let message = "anybody can send the header that names clients, and get a new bucket for each request with ever new names";
         let help = "add a rule with per: [ip], or name the proxies that check this header in identity.trusted_proxies";
-        problems.warning(draft.root.location_of("identity.client"), message, help);
+        problems.warning(context.root.location_of("identity.client"), message, help);
     }
 }
 
 /// A plan in a header is believed from trusted proxies only.
-pub(super) fn plans_without_trusted_proxy(draft: &Draft<'_>, problems: &mut Problems) {
-    if !draft.identity.plan.is_empty() && draft.identity.trusted_proxies.is_empty() {
+pub(super) fn plans_without_trusted_proxy(context: &Context<'_>, problems: &mut Problems) {
+    if !context.identity().plan.is_empty() && context.identity().trusted_proxies.is_empty() {
         let message =
             "a plan in a header is believed from trusted proxies only, and there are none";
         let help =
             "name the proxies that set it in identity.trusted_proxies, or give plans to `clients`";
-        problems.warning(draft.root.location_of("identity.plan"), message, help);
+        problems.warning(context.root.location_of("identity.plan"), message, help);
     }
 }
 
 /// `0.0.0.0/0`.
-pub(super) fn everybody_is_trusted(draft: &Draft<'_>, problems: &mut Problems) {
-    let networks = draft.root.field("identity.trusted_proxies");
+pub(super) fn everybody_is_trusted(context: &Context<'_>, problems: &mut Problems) {
+    let networks = context.root.field("identity.trusted_proxies");
     let locations = networks.and_then(|networks| networks.items("networks"));
-    let proxies = draft.identity.trusted_proxies.iter();
+    let proxies = context.identity().trusted_proxies.iter();
     for (network, input) in proxies.zip(locations.unwrap_or_default()) {
         if network.prefix_len() == 0 {
             let message =
@@ -87,9 +86,13 @@ pub(super) fn everybody_is_trusted(draft: &Draft<'_>, problems: &mut Problems) {
     }
 }
 
-pub(super) fn keys_and_their_source(draft: &Draft<'_>, problems: &mut Problems) {
-    let has_source = draft.identity.client.iter().any(ClientSource::is_secret);
-    let mut clients = draft.clients.iter();
+pub(super) fn keys_and_their_source(context: &Context<'_>, problems: &mut Problems) {
+    let has_source = context
+        .identity()
+        .client
+        .iter()
+        .any(ClientSource::is_secret);
+    let mut clients = context.clients.iter();
     let with_key = clients.find(|entry| entry.client.api_key_sha256.is_some());
     match with_key {
         Some(entry) if !has_source => {
@@ -97,19 +100,19 @@ pub(super) fn keys_and_their_source(draft: &Draft<'_>, problems: &mut Problems) 
             let help = "add \"api_key:X-API-Key\" (the header that your clients use) or bearer to identity.client";
             problems.warning(entry.location.clone(), message, help);
         }
-        None if has_source && draft.rules_from == RulesFrom::File => {
+        None if has_source && context.config.rules_from == RulesFrom::File => {
             let message =
                 "clients are identified by API keys, but none has one, so every key is unknown";
             let help = "add clients: - { id: NAME, api_key_sha256: \"...\" }, with what `printf %s KEY | sha256sum` prints";
-            problems.warning(draft.root.location_of("identity.client"), message, help);
+            problems.warning(context.root.location_of("identity.client"), message, help);
         }
         _ => {}
     }
 }
 
 /// Requests without a header share a bucket, because they have the same value: none.
-pub(super) fn bucket_of_all_without_a_header(draft: &Draft<'_>, problems: &mut Problems) {
-    buckets_of_all_without_a_header(&draft.rules, problems);
+pub(super) fn bucket_of_all_without_a_header(context: &Context<'_>, problems: &mut Problems) {
+    buckets_of_all_without_a_header(context.rules, problems);
 }
 
 /// The same for rules that are not in a configuration.
@@ -146,12 +149,12 @@ fn attributes(rule: &RuleEntry<'_>) -> impl Iterator<Item = Name> {
 }
 
 /// A header with an underscore in its name never reaches the rule that looks for it.
-pub(super) fn headers_that_are_dropped(draft: &Draft<'_>, problems: &mut Problems) {
-    let gateway = draft.gateway.as_ref();
+pub(super) fn headers_that_are_dropped(context: &Context<'_>, problems: &mut Problems) {
+    let gateway = context.config.gateway.as_ref();
     if gateway.is_none_or(|gateway| gateway.front.underscores != Underscores::Drop) {
         return;
     }
-    let (identity, root) = (&draft.identity, &draft.root);
+    let (identity, root) = (context.identity(), &context.root);
     let clients = (identity.client.iter()).filter_map(ClientSource::header_name);
     let clients = clients.map(|header| (header.as_str(), "identity.client"));
     let plans = identity.plan.iter().map(PlanSource::header_name);
@@ -164,12 +167,12 @@ pub(super) fn headers_that_are_dropped(draft: &Draft<'_>, problems: &mut Problem
         let header = name.as_str().strip_prefix("header:");
         header.is_some_and(|header| header.contains('_'))
     };
-    for rule in &draft.rules {
+    for rule in context.rules {
         let mut names = rule.when.compiled.attribute_names().chain(attributes(rule));
         let location = rule.input.location_of("id");
         dropped.extend(names.any(is_dropped).then_some(location));
     }
-    for cost in &draft.costs {
+    for cost in context.costs {
         let mut names = cost.when.compiled.attribute_names();
         dropped.extend(names.any(is_dropped).then_some(cost.input.location()));
     }

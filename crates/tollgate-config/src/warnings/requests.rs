@@ -5,10 +5,9 @@ use std::collections::HashSet;
 use tollgate::Algorithm;
 use tollgate::words::grouped;
 
-use super::rules_in_force;
+use super::Context;
 use crate::conditions::patterns_overlap;
 use crate::document::Problems;
-use crate::draft::Draft;
 use crate::rules::{CostEntry, RuleEntry};
 use crate::storage::RulesFrom;
 
@@ -16,18 +15,21 @@ use crate::storage::RulesFrom;
 const LARGE_LOG: u64 = 10_000;
 
 /// Plans come from known clients, or from a header that a trusted proxy sends.
-pub(super) fn plan_without_clients(draft: &Draft<'_>, problems: &mut Problems) {
-    let identity = &draft.identity;
+pub(super) fn plan_without_clients(context: &Context<'_>, problems: &mut Problems) {
+    let identity = context.identity();
     let by_header = !identity.plan.is_empty() && !identity.trusted_proxies.is_empty();
     // Requests to the decision service may name any plan.
-    if draft.rules_from == RulesFrom::Database || by_header || draft.service.is_some() {
+    if context.config.rules_from == RulesFrom::Database
+        || by_header
+        || context.config.service.is_some()
+    {
         return;
     }
-    let clients = draft.clients.iter();
+    let clients = context.clients.iter();
     let plans: HashSet<&str> = clients
         .filter_map(|entry| entry.client.plan.as_deref())
         .collect();
-    for entry in rules_in_force(draft) {
+    for entry in context.rules_in_force() {
         let wanted: Vec<&str> = match entry.rule.plan_name() {
             Some(plan) => vec![plan],
             None => entry.when.plans.iter().map(String::as_str).collect(),
@@ -46,8 +48,8 @@ pub(super) fn plan_without_clients(draft: &Draft<'_>, problems: &mut Problems) {
 }
 
 /// `plan: free` and `match: { plan: [pro] }`.
-pub(super) fn plan_excluded_by_match(draft: &Draft<'_>, problems: &mut Problems) {
-    for entry in rules_in_force(draft) {
+pub(super) fn plan_excluded_by_match(context: &Context<'_>, problems: &mut Problems) {
+    for entry in context.rules_in_force() {
         let plans = &entry.when.plans;
         let excludes = |plan: &str| !plans.is_empty() && !plans.iter().any(|other| other == plan);
         if entry.rule.plan_name().is_some_and(excludes) {
@@ -60,11 +62,11 @@ pub(super) fn plan_excluded_by_match(draft: &Draft<'_>, problems: &mut Problems)
 }
 
 /// Only for a gateway alone, because requests to the service may have any path.
-pub(super) fn path_without_upstream(draft: &Draft<'_>, problems: &mut Problems) {
-    let (Some(gateway), None) = (&draft.gateway, &draft.service) else {
+pub(super) fn path_without_upstream(context: &Context<'_>, problems: &mut Problems) {
+    let (Some(gateway), None) = (&context.config.gateway, &context.config.service) else {
         return;
     };
-    for entry in rules_in_force(draft) {
+    for entry in context.rules_in_force() {
         let is_served = |path: &str| {
             gateway.upstreams.iter().any(|upstream| {
                 let all = format!("{}/{{*rest}}", upstream.path.trim_end_matches('/'));
@@ -81,9 +83,15 @@ pub(super) fn path_without_upstream(draft: &Draft<'_>, problems: &mut Problems) 
 }
 
 /// `/users/:id` and `/users/<id>` are how others write `/users/{id}`; here they are names.
-pub(super) fn path_in_another_notation(draft: &Draft<'_>, problems: &mut Problems) {
-    let rules = draft.rules.iter().map(|entry| (&entry.when, &entry.input));
-    let costs = draft.costs.iter().map(|entry| (&entry.when, &entry.input));
+pub(super) fn path_in_another_notation(context: &Context<'_>, problems: &mut Problems) {
+    let rules = context
+        .rules
+        .iter()
+        .map(|entry| (&entry.when, &entry.input));
+    let costs = context
+        .costs
+        .iter()
+        .map(|entry| (&entry.when, &entry.input));
     for (when, input) in rules.chain(costs) {
         let is_foreign = |segment: &&str| {
             segment.len() > 1 && segment.starts_with(':')
@@ -106,10 +114,10 @@ fn overlap(rule: &RuleEntry<'_>, cost: &CostEntry<'_>) -> bool {
 }
 
 /// A request that costs more than a bucket ever holds is always denied.
-pub(super) fn limit_below_a_cost(draft: &Draft<'_>, problems: &mut Problems) {
-    for rule in rules_in_force(draft) {
+pub(super) fn limit_below_a_cost(context: &Context<'_>, problems: &mut Problems) {
+    for rule in context.rules_in_force() {
         let capacity = rule.rule.limit().capacity();
-        let costs = draft.costs.iter().filter(|cost| overlap(rule, cost));
+        let costs = context.costs.iter().filter(|cost| overlap(rule, cost));
         let highest = costs.max_by_key(|cost| cost.cost.tokens());
         let Some(highest) = highest.filter(|cost| cost.cost.tokens() > capacity) else {
             continue;
@@ -125,12 +133,12 @@ pub(super) fn limit_below_a_cost(draft: &Draft<'_>, problems: &mut Problems) {
     }
 }
 
-pub(super) fn cost_without_rule(draft: &Draft<'_>, problems: &mut Problems) {
-    if draft.rules_from == RulesFrom::Database || draft.rules.is_empty() {
+pub(super) fn cost_without_rule(context: &Context<'_>, problems: &mut Problems) {
+    if context.config.rules_from == RulesFrom::Database || context.rules.is_empty() {
         return;
     }
-    for cost in &draft.costs {
-        if !draft.rules.iter().any(|rule| overlap(rule, cost)) {
+    for cost in context.costs {
+        if !context.rules.iter().any(|rule| overlap(rule, cost)) {
             let message = "no rule counts such requests, so this cost is never charged";
             let help = "compare its match with those of the rules";
             problems.warning(cost.input.location(), message, help);
@@ -138,8 +146,8 @@ pub(super) fn cost_without_rule(draft: &Draft<'_>, problems: &mut Problems) {
     }
 }
 
-pub(super) fn large_sliding_log(draft: &Draft<'_>, problems: &mut Problems) {
-    for rule in rules_in_force(draft) {
+pub(super) fn large_sliding_log(context: &Context<'_>, problems: &mut Problems) {
+    for rule in context.rules_in_force() {
         let limit = rule.rule.limit();
         let entries = limit.capacity();
         if limit.algorithm() == Algorithm::SlidingLog && entries > LARGE_LOG {

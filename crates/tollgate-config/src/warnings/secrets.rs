@@ -1,13 +1,13 @@
 //! Secrets that others can read.
 
+use super::Context;
 use crate::document::Problems;
-use crate::draft::Draft;
 use crate::encryption::{Encryption, is_this_machine};
 use crate::secret::{Secret, Url};
 use crate::store::StoreConfig;
 
-pub(super) fn redis_password_without_tls(draft: &Draft<'_>, problems: &mut Problems) {
-    let StoreConfig::Redis(redis) = &draft.store.store else {
+pub(super) fn redis_password_without_tls(context: &Context<'_>, problems: &mut Problems) {
+    let StoreConfig::Redis(redis) = &context.config.store else {
         return;
     };
     let plain = ["redis", "redis+sentinel", "redis+cluster"];
@@ -16,18 +16,18 @@ pub(super) fn redis_password_without_tls(draft: &Draft<'_>, problems: &mut Probl
         let message =
             "the password is sent to another machine without TLS: anybody on the way can read it";
         let help = "use rediss:// if the server supports TLS";
-        problems.warning(draft.root.location_of("store.redis"), message, help);
+        problems.warning(context.root.location_of("store.redis"), message, help);
     }
 }
 
-pub(super) fn database_without_verified_tls(draft: &Draft<'_>, problems: &mut Problems) {
-    let Some(database) = &draft.database else {
+pub(super) fn database_without_verified_tls(context: &Context<'_>, problems: &mut Problems) {
+    let Some(database) = &context.config.database else {
         return;
     };
     let url = database.url.expose();
     let message = match Encryption::of(url).weakness() {
         Ok(None) => return,
-        Ok(Some(weakness)) => weakness.to_string(),
+        Ok(Some(weakness)) => weakness.to_owned(),
         Err(unknown_mode) => unknown_mode,
     };
     let help = match Encryption::of_url(url).has_mode() {
@@ -36,21 +36,25 @@ pub(super) fn database_without_verified_tls(draft: &Draft<'_>, problems: &mut Pr
         }
         false => "PGSSLMODE in the environment causes this: unset it, or set sslmode in the URL",
     };
-    let location = draft.root.location_of("database.url");
+    let location = context.root.location_of("database.url");
     problems.warning(location, message, help);
 }
 
 /// Warns of a secret in the file.
-fn in_file(draft: &Draft<'_>, field: &str, secret: &str, help: &str, problems: &mut Problems) {
+fn in_file(context: &Context<'_>, field: &str, secret: &str, help: &str, problems: &mut Problems) {
     let message =
         format!("the {secret} is in the file: everybody who can read it, or a copy of it, has it");
     let help = format!("put it into the environment: {help}");
-    problems.warning(draft.root.location_of(field), message, help);
+    problems.warning(context.root.location_of(field), message, help);
 }
 
-pub(super) fn token_in_file(draft: &Draft<'_>, problems: &mut Problems) {
-    let admin = draft.admin.as_ref().and_then(|admin| admin.token.as_ref());
-    let service = (draft.service.as_ref()).and_then(|service| service.token.as_ref());
+pub(super) fn token_in_file(context: &Context<'_>, problems: &mut Problems) {
+    let admin = context
+        .config
+        .admin
+        .as_ref()
+        .and_then(|admin| admin.token.as_ref());
+    let service = (context.config.service.as_ref()).and_then(|service| service.token.as_ref());
     for (token, field, help) in [
         (admin, "admin.token", "token: \"${TOLLGATE_ADMIN_TOKEN}\""),
         (
@@ -60,17 +64,21 @@ pub(super) fn token_in_file(draft: &Draft<'_>, problems: &mut Problems) {
         ),
     ] {
         if token.is_some_and(Secret::is_in_file) {
-            in_file(draft, field, "token", help, problems);
+            in_file(context, field, "token", help, problems);
         }
     }
 }
 
-pub(super) fn password_in_file(draft: &Draft<'_>, problems: &mut Problems) {
-    let redis = match &draft.store.store {
+pub(super) fn password_in_file(context: &Context<'_>, problems: &mut Problems) {
+    let redis = match &context.config.store {
         StoreConfig::Redis(redis) => Some(&redis.url),
         StoreConfig::Memory(_) => None,
     };
-    let database = draft.database.as_ref().map(|database| &database.url);
+    let database = context
+        .config
+        .database
+        .as_ref()
+        .map(|database| &database.url);
     for (url, field, help) in [
         (redis, "store.redis", "redis://user:${REDIS_PASSWORD}@host"),
         (
@@ -80,7 +88,7 @@ pub(super) fn password_in_file(draft: &Draft<'_>, problems: &mut Problems) {
         ),
     ] {
         if url.is_some_and(Url::has_password_in_file) {
-            in_file(draft, field, "password", help, problems);
+            in_file(context, field, "password", help, problems);
         }
     }
 }

@@ -23,25 +23,14 @@ pub(super) type Point = (f32, f32);
 
 /// One shape.
 pub(super) enum Shape {
-    /// A filled rectangle.
-    Rect {
-        corner: Point,
-        size: Point,
-        fill: Colour,
-    },
-    /// A straight line.
-    Line {
-        from: Point,
-        to: Point,
-        colour: Colour,
-        width: f32,
-        is_dashed: bool,
-    },
+    /// A filled rectangle: its corner and its size.
+    Rect(Point, Point, Colour),
+    /// A solid line between two points.
+    Line(Point, Point, Colour),
+    /// A dashed line between two points.
+    Dashes(Point, Point, Colour),
     Text(Text),
 }
-
-/// The length of a dash, and of the gap after it.
-pub(super) const DASH: [f32; 2] = [5.0, 4.0];
 
 /// A line of text.
 #[derive(Clone, Debug)]
@@ -107,27 +96,15 @@ impl Text {
 
 impl Drawing {
     pub(super) fn rect(&mut self, corner: Point, size: Point, fill: Colour) {
-        self.shapes.push(Shape::Rect { corner, size, fill });
+        self.shapes.push(Shape::Rect(corner, size, fill));
     }
 
     pub(super) fn line(&mut self, from: Point, to: Point, colour: Colour) {
-        self.shapes.push(Shape::Line {
-            from,
-            to,
-            colour,
-            width: 1.0,
-            is_dashed: false,
-        });
+        self.shapes.push(Shape::Line(from, to, colour));
     }
 
-    pub(super) fn dashed_line(&mut self, from: Point, to: Point, colour: Colour) {
-        self.shapes.push(Shape::Line {
-            from,
-            to,
-            colour,
-            width: 1.2,
-            is_dashed: true,
-        });
+    pub(super) fn dashes(&mut self, from: Point, to: Point, colour: Colour) {
+        self.shapes.push(Shape::Dashes(from, to, colour));
     }
 
     /// Adds text, and returns where it ends if it starts at its position.

@@ -49,19 +49,17 @@ impl Fonts {
     }
 
     /// Cuts a text that is wider than `max` pixels, and adds an ellipsis.
-    pub(super) fn cut(&self, text: Text, max: f32) -> Text {
-        let cut = |end| format!("{}…", text.content[..end].trim_end());
-        let ends = text.content.char_indices().rev();
-        let cuts = ends.map(|(end, _)| Text {
-            content: cut(end),
-            ..text.clone()
-        });
-        let mut all = std::iter::once(text.clone()).chain(cuts);
-        all.find(|text| self.width(text) <= max)
-            .unwrap_or_else(|| Text {
-                content: String::new(),
-                ..text.clone()
-            })
+    pub(super) fn cut(&self, mut text: Text, max: f32) -> Text {
+        let content = text.content.clone();
+        let mut ends = content.char_indices().rev();
+        while self.width(&text) > max {
+            let Some((end, _)) = ends.next() else {
+                text.content.clear();
+                break;
+            };
+            text.content = format!("{}…", content[..end].trim_end());
+        }
+        text
     }
 
     /// The outline of a text at its position; `None` if it is blank.

@@ -105,7 +105,7 @@ impl Frame<'_> {
         drawing.line((left, bottom), (right, bottom), BASELINE);
         if let Some(height) = self.scale.limit_height {
             let y = area.y(height);
-            drawing.dashed_line((left, y), (right, y), LIMIT);
+            drawing.dashes((left, y), (right, y), LIMIT);
         }
     }
 

@@ -2,13 +2,17 @@
 
 use std::fmt::{self, Write as _};
 
-use tiny_skia::{
-    Color, FillRule, LineCap, Paint, PathBuilder, Pixmap, Rect, Stroke, StrokeDash, Transform,
-};
+use tiny_skia::{Color, FillRule, Paint, PathBuilder, Pixmap, Rect, Stroke, StrokeDash, Transform};
 
-use super::drawing::{Anchor, Colour, DASH, Drawing, Shape, Text};
+use super::drawing::{Anchor, Colour, Drawing, Shape, Text};
 
 const FAMILY: &str = "Roboto, Helvetica, Arial, sans-serif";
+
+const LINE_WIDTH: f32 = 1.0;
+const DASHED_WIDTH: f32 = 1.2;
+
+/// The length of a dash, and of the gap after it.
+const DASH: [f32; 2] = [5.0, 4.0];
 
 /// Pixels of a PNG for one of the drawing, so that it is sharp on dense screens.
 const SCALE: u16 = 2;
@@ -61,29 +65,23 @@ impl Drawing {
     fn draw(&self, shape: &Shape, image: &mut Pixmap) {
         let scale = Transform::from_scale(f32::from(SCALE), f32::from(SCALE));
         match shape {
-            Shape::Rect { corner, size, fill } => {
+            Shape::Rect(corner, size, fill) => {
                 if let Some(area) = Rect::from_xywh(corner.0, corner.1, size.0, size.1) {
                     image.fill_rect(area, &paint(*fill), scale, None);
                 }
             }
-            Shape::Line {
-                from,
-                to,
-                colour,
-                width,
-                is_dashed,
-            } => {
+            Shape::Line(from, to, colour) | Shape::Dashes(from, to, colour) => {
                 let mut path = PathBuilder::new();
                 path.move_to(from.0, from.1);
                 path.line_to(to.0, to.1);
-                let stroke = Stroke {
-                    width: *width,
-                    line_cap: LineCap::Butt,
-                    dash: is_dashed
-                        .then(|| StrokeDash::new(DASH.to_vec(), 0.0))
-                        .flatten(),
+                let mut stroke = Stroke {
+                    width: LINE_WIDTH,
                     ..Stroke::default()
                 };
+                if let Shape::Dashes(..) = shape {
+                    stroke.width = DASHED_WIDTH;
+                    stroke.dash = StrokeDash::new(DASH.to_vec(), 0.0);
+                }
                 if let Some(path) = path.finish() {
                     image.stroke_path(&path, &paint(*colour), &stroke, scale, None);
                 }
@@ -107,30 +105,21 @@ fn paint(colour: Colour) -> Paint<'static> {
 impl Shape {
     fn write_svg(&self, svg: &mut String) -> fmt::Result {
         match self {
-            Self::Rect {
-                corner: (x, y),
-                size: (width, height),
-                fill,
-            } => writeln!(
+            Self::Rect((x, y), (width, height), fill) => writeln!(
                 svg,
                 "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" fill=\"{fill}\"/>"
             ),
-            Self::Line {
-                from: (x1, y1),
-                to: (x2, y2),
-                colour,
-                width,
-                is_dashed,
-            } => {
-                write!(
-                    svg,
-                    "<line x1=\"{x1:.2}\" y1=\"{y1:.2}\" x2=\"{x2:.2}\" y2=\"{y2:.2}\" stroke=\"{colour}\" stroke-width=\"{width}\""
-                )?;
-                if *is_dashed {
-                    write!(svg, " stroke-dasharray=\"{} {}\"", DASH[0], DASH[1])?;
-                }
-                writeln!(svg, "/>")
-            }
+            Self::Line((x1, y1), (x2, y2), colour) => writeln!(
+                svg,
+                "<line x1=\"{x1:.2}\" y1=\"{y1:.2}\" x2=\"{x2:.2}\" y2=\"{y2:.2}\" stroke=\"{colour}\" \
+                 stroke-width=\"{LINE_WIDTH}\"/>"
+            ),
+            Self::Dashes((x1, y1), (x2, y2), colour) => writeln!(
+                svg,
+                "<line x1=\"{x1:.2}\" y1=\"{y1:.2}\" x2=\"{x2:.2}\" y2=\"{y2:.2}\" stroke=\"{colour}\" \
+                 stroke-width=\"{DASHED_WIDTH}\" stroke-dasharray=\"{} {}\"/>",
+                DASH[0], DASH[1]
+            ),
             Self::Text(text) => {
                 let Text {
                     x, y, size, colour, ..
