@@ -36,7 +36,6 @@ pub(super) fn check(config: &Config, root: &Node, problems: &mut Problems) {
     }
 }
 
-/// The certificate of the gateway and its key.
 fn check_pair(files: &tls::TlsFiles, location: &dyn Fn(&str) -> Location, problems: &mut Problems) {
     let chain = tls::certificates(&files.cert);
     let key = tls::private_key(&files.key, &tls::provider());
@@ -55,7 +54,6 @@ fn check_pair(files: &tls::TlsFiles, location: &dyn Fn(&str) -> Location, proble
     report(problems, location("key"), key_error.to_string());
 }
 
-/// The location of a field's value.
 fn location(map: Option<&Node>, path: &str, field: &str) -> Location {
     let node = map.and_then(|map| map.get(field));
     Location {

@@ -17,11 +17,11 @@ pub(super) struct Conditions {
     pub(super) attributes: Vec<(Name, Vec<String>)>,
 }
 
-pub(super) const HINTS: [(&str, &str); 3] = [
-    ("method", "did you mean \"methods\"?"),
-    ("plans", "did you mean \"plan\"?"),
-    ("query", "rules do not look at the query"),
-];
+pub(super) const HINTS: &str = "\
+method: did you mean \"methods\"?
+plans: did you mean \"plan\"?
+query: rules do not look at the query
+";
 
 pub(super) fn conditions(fields: &Fields<'_>) -> Option<Conditions> {
     let mut conditions = Conditions::default();

@@ -110,7 +110,6 @@ impl Encryption {
         found
     }
 
-    /// Whether an `sslmode` is set.
     pub(crate) fn has_mode(&self) -> bool {
         self.mode.is_some()
     }

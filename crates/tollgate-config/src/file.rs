@@ -50,20 +50,6 @@ impl ConfigFile {
         &self.name
     }
 
-    /// The configuration, with the variables of this process and the body of denials, if that is in a file.
-    ///
-    /// # Errors
-    /// All problems.
-    pub fn check(&self) -> Result<Config, Problems> {
-        let mut config = self.check_alone()?;
-        let mut problems = Problems::default();
-        config.policy.read_denied_file(&mut problems);
-        match problems.has_errors() {
-            true => Err(problems),
-            false => Ok(config),
-        }
-    }
-
     /// The configuration, with all certificates and keys checked as well. They are not kept.
     ///
     /// # Errors
@@ -101,12 +87,20 @@ impl ConfigFile {
         document.root.filter(|_| !is_wrong).ok_or(document.problems)
     }
 
-    /// The configuration as in [`check`](Self::check).
+    /// The configuration, with the variables of this process and the body of denials, if that is in a file.
     ///
     /// # Errors
     /// All problems as text, with their lines.
     pub fn parse(&self) -> Result<Config, String> {
-        self.check().map_err(|problems| self.render(&problems))
+        let config = self.check_alone().and_then(|mut config| {
+            let mut problems = Problems::default();
+            config.policy.read_denied_file(&mut problems);
+            match problems.has_errors() {
+                true => Err(problems),
+                false => Ok(config),
+            }
+        });
+        config.map_err(|problems| self.render(&problems))
     }
 
     /// Problems with their lines, unless the file is not text.

@@ -104,10 +104,9 @@ pub(super) struct ClientEntry {
     is_hidden: bool,
 }
 
-pub(super) const CLIENT_HINTS: [(&str, &str); 1] = [(
-    "api_key",
-    "keys are never written down: api_key_sha256 takes what `printf %s KEY | sha256sum` prints",
-)];
+pub(super) const CLIENT_HINTS: &str = "\
+api_key: keys are never written down: api_key_sha256 takes what `printf %s KEY | sha256sum` prints
+";
 
 pub(super) fn client(fields: &Fields<'_>) -> Option<ClientEntry> {
     let id = fields.required("id", "id: merchant_123", text(128, "the id of a client"));

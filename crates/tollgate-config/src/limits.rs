@@ -12,29 +12,17 @@ use crate::document::reading::{
 /// A limit: `{ algorithm: token_bucket, rate: 10/s, burst: 50 }` or `"10/s burst 50"`.
 pub(super) fn limit(input: &Input<'_>) -> Option<Limit> {
     match input.is_map() {
-        true => map_with_hints(&HINTS, from_map)(input),
+        true => map_with_hints(HINTS, from_map)(input),
         false => parsed("a limit such as \"10/s burst 50\", or a map with algorithm")(input),
     }
 }
 
-const HINTS: [(&str, &str); 4] = [
-    (
-        "period",
-        "the period is part of the rate, as in rate: 10/s, or is the window",
-    ),
-    (
-        "requests",
-        "write rate: 10/s for buckets, or limit and window for windows",
-    ),
-    (
-        "per",
-        "`per` belongs to the rule, beside `limit`; a period is part of the rate, as in 10/s",
-    ),
-    (
-        "capacity",
-        "did you mean \"burst\" (token_bucket) or \"queue\" (leaky_bucket)?",
-    ),
-];
+const HINTS: &str = "\
+period: the period is part of the rate, as in rate: 10/s, or is the window
+requests: write rate: 10/s for buckets, or limit and window for windows
+per: `per` belongs to the rule, beside `limit`; a period is part of the rate, as in 10/s
+capacity: did you mean \"burst\" (token_bucket) or \"queue\" (leaky_bucket)?
+";
 
 fn from_map(fields: &Fields<'_>) -> Option<Limit> {
     let all = ["rate", "burst", "queue", "limit", "window"].map(|name| (name, fields.has(name)));

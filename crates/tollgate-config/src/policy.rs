@@ -77,7 +77,7 @@ impl PolicyConfig {
         let clients: Vec<ClientEntry> = (clients.into_iter().enumerate())
             .filter_map(|(nth, node)| {
                 let input = document("client", nth, node, &problems);
-                map_with_hints(&identity::CLIENT_HINTS, identity::client)(&input)
+                map_with_hints(identity::CLIENT_HINTS, identity::client)(&input)
             })
             .collect();
         let policy = self.settings.clone().compile(&clients, &rules, &problems);
@@ -129,7 +129,7 @@ pub(super) fn read_rules<'p, 'n: 'p>(
     nodes: impl IntoIterator<Item = &'n Node>,
     problems: &'p RefCell<Problems>,
 ) -> Vec<RuleEntry<'p>> {
-    let rule = map_with_hints(&rules::HINTS, rules::rule);
+    let rule = map_with_hints(rules::HINTS, rules::rule);
     (nodes.into_iter().enumerate())
         .filter_map(|(nth, node)| rule(&document("rule", nth, node, problems)))
         .collect()

@@ -30,26 +30,20 @@ pub(super) struct CostEntry<'a> {
     pub(super) input: Input<'a>,
 }
 
-pub(super) const HINTS: [(&str, &str); 6] = [
-    (
-        "methods",
-        "it belongs to `match`: match: { methods: [...] }",
-    ),
-    ("path", "it belongs to `match`: match: { path: ... }"),
-    (
-        "rate",
-        "it belongs to `limit`: limit: { rate: 10/s, burst: 50 }, or limit: \"10/s burst 50\"",
-    ),
-    ("name", "did you mean \"id\"?"),
-    ("enabled", "use mode: enforce, mode: shadow or mode: off"),
-    ("cost", "costs of requests are in `costs`, beside `rules`"),
-];
+pub(super) const HINTS: &str = "\
+methods: it belongs to `match`: match: { methods: [...] }
+path: it belongs to `match`: match: { path: ... }
+rate: it belongs to `limit`: limit: { rate: 10/s, burst: 50 }, or limit: \"10/s burst 50\"
+name: did you mean \"id\"?
+enabled: use mode: enforce, mode: shadow or mode: off
+cost: costs of requests are in `costs`, beside `rules`
+";
 
 pub(super) fn rule<'a>(fields: &Fields<'a>) -> Option<RuleEntry<'a>> {
     let id = fields.required("id", "id: client", name);
     fields.read("description", text(1_000, "a description"));
     let mut when = Conditions::default();
-    let conditions = map_with_hints(&conditions::HINTS, conditions);
+    let conditions = map_with_hints(conditions::HINTS, conditions);
     fields.set("match", &mut when, conditions);
     let plan = fields.read("plan", plan);
     let example = "per: [client] for a bucket each, or per: [] for one bucket for everybody";
@@ -145,7 +139,7 @@ fn is_secret(header: &str) -> bool {
 
 pub(super) fn cost<'a>(fields: &Fields<'a>) -> Option<CostEntry<'a>> {
     let example = "match: { methods: [POST], path: /reports }";
-    let when = map_with_hints(&conditions::HINTS, conditions);
+    let when = map_with_hints(conditions::HINTS, conditions);
     let when = fields.required("match", example, when);
     let tokens = fields.required("cost", "cost: 10", number(0..=4_000_000_000));
     let (when, tokens) = (when?, tokens?);

@@ -79,7 +79,6 @@ impl Url {
         }
     }
 
-    /// Whether it has a password.
     pub(super) fn has_password(&self) -> bool {
         let (_, login, _) = self.split();
         let password = login.and_then(|login| login.split_once(':'));
@@ -88,7 +87,6 @@ impl Url {
             || query.is_some_and(|(_, query)| query.contains("pass"))
     }
 
-    /// Whether it has a password that is in the file.
     pub(super) fn has_password_in_file(&self) -> bool {
         self.has_password() && self.0.is_in_file()
     }

@@ -16,9 +16,7 @@ use super::store::store;
 use super::traces::traces;
 use super::values::MINUTE;
 use super::warnings::{self, Context};
-use crate::document::reading::{
-    Fields, Input, choice, duration, list, map, map_with_hints, parsed,
-};
+use crate::document::reading::{Fields, Input, choice, duration, map, map_with_hints, parsed};
 use crate::document::{self, Location, Problems};
 
 /// Reads a configuration. `env` looks up the variables in it.
@@ -69,16 +67,11 @@ fn read(fields: &Fields<'_>) -> Option<Config> {
     let answers = fields.read("answers", map(answers));
     let identity = fields.read("identity", map(identity)).unwrap_or_default();
     let paths = fields.read("paths", map(paths)).unwrap_or_default();
-    let routes = list("routes", parsed("a path such as /v1/users/{id}"));
-    let routes = fields.read("routes", routes).unwrap_or_default();
-    let clients = map_with_hints(&identity::CLIENT_HINTS, identity::client);
-    let clients = fields.read("clients", list("clients", clients));
-    let clients = clients.unwrap_or_default();
-    let costs = fields.read("costs", list("costs", map(cost)));
-    let costs = costs.unwrap_or_default();
-    let rules = map_with_hints(&rules::HINTS, rules::rule);
-    let rules = fields.read("rules", list("rules", rules));
-    let rules = rules.unwrap_or_default();
+    let routes = fields.list("routes", parsed("a path such as /v1/users/{id}"));
+    let client = map_with_hints(identity::CLIENT_HINTS, identity::client);
+    let clients = fields.list("clients", client);
+    let costs = fields.list("costs", map(cost));
+    let rules = fields.list("rules", map_with_hints(rules::HINTS, rules::rule));
     let settings = Settings {
         answers,
         identity,

@@ -11,7 +11,6 @@ use tollgate::words::nearest;
 use tollgate_http::headers::request_id;
 use tollgate_tower::answer::Denial;
 
-/// Maximum size of a template.
 pub(crate) const MAX_BYTES: usize = 16 << 10;
 
 /// Maximum number of placeholders, which bounds the size of a denial.
@@ -98,7 +97,6 @@ impl Template {
         Ok(template)
     }
 
-    /// The body for a denial.
     pub(crate) fn write(&self, denial: &Denial<'_>) -> String {
         self.filled(|name| value_of(name, denial))
     }

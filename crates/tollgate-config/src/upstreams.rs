@@ -132,7 +132,7 @@ fn server(input: &Input<'_>) -> Option<String> {
                 "an upstream has no user and password; remove them"
             } else if host.contains(['/', '?', '#']) {
                 "only scheme, host and port: requests keep their own path"
-            } else if parse_host(host).is_ok() && !host.ends_with(":0") {
+            } else if parse_host(host).is_ok() && !host.trim_end_matches('0').ends_with(':') {
                 return Some(text.trim_end_matches('/').to_owned());
             } else {
                 "write a host and a port: http://api.internal:3000"

@@ -19,7 +19,6 @@ pub(super) fn name(input: &Input<'_>) -> Option<Name> {
     input.parse(expected, |text| Name::new(text).ok())
 }
 
-/// The name of a plan.
 pub(super) fn plan(input: &Input<'_>) -> Option<String> {
     text(64, "the name of a plan")(input)
 }

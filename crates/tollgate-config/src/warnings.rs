@@ -44,9 +44,8 @@ impl<'a> Context<'a> {
     }
 }
 
-/// All warnings of a configuration.
 pub(super) fn all(context: &Context<'_>) -> Problems {
-    let each: [fn(&Context<'_>, &mut Problems); 21] = [
+    let each: [fn(&Context<'_>, &mut Problems); 20] = [
         nothing_listens,
         nothing_is_limited,
         unused_store_fields,
@@ -66,8 +65,7 @@ pub(super) fn all(context: &Context<'_>) -> Problems {
         callers::headers_that_are_dropped,
         secrets::redis_password_without_tls,
         secrets::database_without_verified_tls,
-        secrets::token_in_file,
-        secrets::password_in_file,
+        secrets::secrets_in_file,
     ];
     let mut problems = Problems::default();
     for warn in each {

@@ -65,7 +65,6 @@ pub(super) fn burst_span(window: Duration) -> Duration {
 }
 
 impl Comparison {
-    /// Runs the traffic against each limit.
     pub(super) fn of(traffic: Traffic, limits: Limits) -> Self {
         let mut progress = Progress::of(traffic.arrivals.len() * limits.all.len());
         let outcome = |limit: &Limit| {

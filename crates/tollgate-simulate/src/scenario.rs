@@ -51,7 +51,6 @@ impl Scenario {
         matches!(self, Self::Surge | Self::Drivers).then_some(other.unwrap_or(1))
     }
 
-    /// The times of its requests.
     pub(super) fn arrivals_us(self, seed: Option<u64>) -> Vec<u64> {
         let random = Random(seed.unwrap_or_default());
         match self {

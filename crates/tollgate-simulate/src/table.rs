@@ -33,7 +33,6 @@ impl Paint {
     }
 }
 
-/// The cells of a row.
 type Row = [String; 9];
 
 /// The column of the worst window.

@@ -33,7 +33,6 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// The traffic of a built-in scenario.
     pub(super) fn of(scenario: Scenario, seed: Option<u64>) -> Self {
         let seed = scenario.seed(seed);
         let arrivals_us = scenario.arrivals_us(seed).into_iter();
@@ -48,7 +47,6 @@ impl Traffic {
         }
     }
 
-    /// The cost of all requests.
     pub(super) fn total_cost(&self) -> u64 {
         self.arrivals.iter().map(|arrival| arrival.cost).sum()
     }
@@ -61,7 +59,6 @@ impl Traffic {
         }
     }
 
-    /// From the first arrival to the last.
     pub(super) fn span_us(&self) -> Range<u64> {
         let at_us = |arrival: Option<&Arrival>| arrival.map_or(0, |arrival| arrival.at_us);
         at_us(self.arrivals.first())..at_us(self.arrivals.last())

@@ -20,7 +20,6 @@ const SECRET: [&str; 8] = [
     "private_key",
 ];
 
-/// Whether the value of this key is a secret.
 pub(super) fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     // A token bucket is none. A hash of a key is one, because somebody may have put the key itself there.

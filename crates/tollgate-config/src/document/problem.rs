@@ -137,7 +137,6 @@ impl Problems {
         self.list.push_mut(problem)
     }
 
-    /// The problem that was added last.
     pub(crate) fn last_mut(&mut self) -> Option<&mut Problem> {
         self.list.last_mut()
     }

@@ -226,12 +226,12 @@ pub(crate) fn list<'a, T>(
 pub(crate) fn map<'a, T>(
     read: impl Fn(&Fields<'a>) -> Option<T>,
 ) -> impl Fn(&Input<'a>) -> Option<T> {
-    map_with_hints(&[], read)
+    map_with_hints("", read)
 }
 
-/// A map as above, with help for unknown fields that people may expect.
+/// A map as above, with help for unknown fields that people may expect: a line `field: help` for each.
 pub(crate) fn map_with_hints<'a, T>(
-    hints: &'static [(&str, &str)],
+    hints: &'static str,
     read: impl Fn(&Fields<'a>) -> Option<T>,
 ) -> impl Fn(&Input<'a>) -> Option<T> {
     move |input| Fields::read_all(input, hints, &read)
@@ -253,7 +253,7 @@ pub(crate) struct Fields<'a> {
 impl<'a> Fields<'a> {
     fn read_all<T>(
         input: &Input<'a>,
-        hints: &[(&str, &str)],
+        hints: &str,
         read: impl FnOnce(&Self) -> Option<T>,
     ) -> Option<T> {
         let fields = Self {
@@ -344,10 +344,19 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Reads an optional list, without the items that are wrong.
+    pub(crate) fn list<T>(
+        &self,
+        name: &'static str,
+        read: impl Fn(&Input<'a>) -> Option<T>,
+    ) -> Vec<T> {
+        self.read(name, list(name, read)).unwrap_or_default()
+    }
+
     /// Reads an optional map of settings, which keep their defaults.
     pub(crate) fn section(&self, name: &'static str, read: impl FnOnce(&Self)) {
         self.read(name, |input| {
-            Self::read_all(input, &[], |fields| {
+            Self::read_all(input, "", |fields| {
                 read(fields);
                 Some(())
             })
@@ -367,7 +376,7 @@ impl<'a> Fields<'a> {
         self.read(name, read)
     }
 
-    fn report_unknown(&self, hints: &[(&str, &str)]) {
+    fn report_unknown(&self, hints: &str) {
         let known = self.asked();
         #[cfg(test)]
         self.note_known(&known);
@@ -375,10 +384,11 @@ impl<'a> Fields<'a> {
         let unknown = entries.filter(|entry| !known.contains(&&*entry.key));
         let mut meant = Vec::new();
         for entry in unknown.take(MAX_UNKNOWN) {
-            let hint = hints.iter().find(|(name, _)| *name == entry.key);
+            let mut hints = hints.lines().filter_map(|line| line.split_once(": "));
+            let hint = hints.find(|(name, _)| *name == entry.key);
             let similar = nearest(&entry.key, &known);
             let help = match (hint, similar) {
-                (Some((_, hint)), _) => (*hint).to_owned(),
+                (Some((_, hint)), _) => hint.to_owned(),
                 (None, Some(similar)) => format!("did you mean {similar:?}?"),
                 (None, None) => format!("the fields are {}", listed(&known, "and")),
             };

@@ -8,7 +8,6 @@ use super::mask;
 use super::position::Span;
 use super::problem::{Problem, Problems, Severity};
 
-/// Maximum number of problems that are printed.
 const MAX_SHOWN: usize = 50;
 
 /// Maximum length of an excerpt in characters: a JSON document may be one line.

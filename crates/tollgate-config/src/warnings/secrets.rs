@@ -3,7 +3,7 @@
 use super::Context;
 use crate::document::Problems;
 use crate::encryption::{Encryption, is_this_machine};
-use crate::secret::{Secret, Url};
+use crate::secret::Secret;
 use crate::store::StoreConfig;
 
 pub(super) fn redis_password_without_tls(context: &Context<'_>, problems: &mut Problems) {
@@ -40,55 +40,47 @@ pub(super) fn database_without_verified_tls(context: &Context<'_>, problems: &mu
     problems.warning(location, message, help);
 }
 
-/// Warns of a secret in the file.
-fn in_file(context: &Context<'_>, field: &str, secret: &str, help: &str, problems: &mut Problems) {
-    let message =
-        format!("the {secret} is in the file: everybody who can read it, or a copy of it, has it");
-    let help = format!("put it into the environment: {help}");
-    problems.warning(context.root.location_of(field), message, help);
-}
-
-pub(super) fn token_in_file(context: &Context<'_>, problems: &mut Problems) {
-    let admin = context
-        .config
-        .admin
-        .as_ref()
-        .and_then(|admin| admin.token.as_ref());
-    let service = (context.config.service.as_ref()).and_then(|service| service.token.as_ref());
-    for (token, field, help) in [
-        (admin, "admin.token", "token: \"${TOLLGATE_ADMIN_TOKEN}\""),
+pub(super) fn secrets_in_file(context: &Context<'_>, problems: &mut Problems) {
+    let config = context.config;
+    let admin = config.admin.as_ref().and_then(|admin| admin.token.as_ref());
+    let service = (config.service.as_ref()).and_then(|service| service.token.as_ref());
+    let redis = match &config.store {
+        StoreConfig::Redis(redis) => redis.url.has_password_in_file(),
+        StoreConfig::Memory(_) => false,
+    };
+    let database = config.database.as_ref();
+    let database = database.is_some_and(|database| database.url.has_password_in_file());
+    for (is_in_file, field, kind, example) in [
         (
-            service,
+            admin.is_some_and(Secret::is_in_file),
+            "admin.token",
+            "token",
+            "token: \"${TOLLGATE_ADMIN_TOKEN}\"",
+        ),
+        (
+            service.is_some_and(Secret::is_in_file),
             "service.token",
+            "token",
             "token: \"${TOLLGATE_SERVICE_TOKEN}\"",
         ),
-    ] {
-        if token.is_some_and(Secret::is_in_file) {
-            in_file(context, field, "token", help, problems);
-        }
-    }
-}
-
-pub(super) fn password_in_file(context: &Context<'_>, problems: &mut Problems) {
-    let redis = match &context.config.store {
-        StoreConfig::Redis(redis) => Some(&redis.url),
-        StoreConfig::Memory(_) => None,
-    };
-    let database = context
-        .config
-        .database
-        .as_ref()
-        .map(|database| &database.url);
-    for (url, field, help) in [
-        (redis, "store.redis", "redis://user:${REDIS_PASSWORD}@host"),
+        (
+            redis,
+            "store.redis",
+            "password",
+            "redis://user:${REDIS_PASSWORD}@host",
+        ),
         (
             database,
             "database.url",
+            "password",
             "postgres://user:${DATABASE_PASSWORD}@host/database",
         ),
     ] {
-        if url.is_some_and(Url::has_password_in_file) {
-            in_file(context, field, "password", help, problems);
+        if is_in_file {
+            let message =
+                format!("the {kind} is in the file: everybody who can read it, or a copy, has it");
+            let help = format!("put it into the environment: {example}");
+            problems.warning(context.root.location_of(field), message, help);
         }
     }
 }

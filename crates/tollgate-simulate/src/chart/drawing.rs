@@ -21,7 +21,6 @@ pub(super) struct Colour(pub(super) u8, pub(super) u8, pub(super) u8);
 /// An x and a y coordinate, or a width and a height.
 pub(super) type Point = (f32, f32);
 
-/// One shape.
 pub(super) enum Shape {
     /// A filled rectangle: its corner and its size.
     Rect(Point, Point, Colour),

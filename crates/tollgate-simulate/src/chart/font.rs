@@ -41,7 +41,6 @@ impl Fonts {
         (face, text.size / f32::from(face.units_per_em()))
     }
 
-    /// The width of a text in pixels.
     pub(super) fn width(&self, text: &Text) -> f32 {
         let (face, scale) = self.face(text);
         let advances = text.content.chars().map(|c| advance(face, glyph(face, c)));

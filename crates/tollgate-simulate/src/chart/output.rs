@@ -18,7 +18,6 @@ const DASH: [f32; 2] = [5.0, 4.0];
 const SCALE: u16 = 2;
 
 impl Drawing {
-    /// The drawing as an SVG document.
     pub(crate) fn to_svg(&self) -> String {
         let mut svg = String::new();
         // Writing to a string cannot fail.

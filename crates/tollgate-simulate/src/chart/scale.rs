@@ -71,7 +71,6 @@ impl Scale {
     }
 }
 
-/// A part of a whole, from 0 to 1.
 pub(super) fn share(part: u64, whole: u64) -> f32 {
     fraction(to_f64(part) / to_f64(whole.max(1)))
 }

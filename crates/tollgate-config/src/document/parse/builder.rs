@@ -119,15 +119,9 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn error(&mut self, span: Span, message: impl Into<String>) -> &mut Problem {
-        let path = self.path();
-        self.error_in(path, span, message)
-    }
-
-    fn error_in(&mut self, path: String, span: Span, message: impl Into<String>) -> &mut Problem {
-        let span = Some(span);
-        self.document
-            .problems
-            .error(Location { span, path }, message)
+        let (span, path) = (Some(span), self.path());
+        let location = Location { span, path };
+        self.document.problems.error(location, message)
     }
 
     /// The path of the field that is being read.
@@ -188,7 +182,9 @@ impl<'a> Builder<'a> {
             shortened(&name),
             first.line
         );
-        self.error_in(joined(&self.path(), &name), span, message)
+        let problem = self.error(span, message);
+        problem.location.path = joined(&problem.location.path, &name);
+        problem
             .help("keep one of them")
             .related(Some(first), "first set here");
     }

@@ -70,38 +70,44 @@ pub fn whole_number(text: &str) -> Option<u64> {
     }
 }
 
-/// Values that `show` writes in messages, within a range.
-fn within<T: Copy + PartialOrd>(
-    input: &Input<'_>,
-    value: T,
-    range: &RangeInclusive<T>,
-    kind: &str,
-    show: impl Fn(T) -> String,
-) -> Option<T> {
-    if range.contains(&value) {
-        return Some(value);
+/// Values within a range. `expected` describes them, and `show` writes them in messages.
+fn ranged<T: Copy + PartialOrd>(
+    expected: &'static str,
+    kind: &'static str,
+    parse: fn(&str) -> Option<T>,
+    show: fn(T) -> String,
+    range: RangeInclusive<T>,
+) -> impl Fn(&Input<'_>) -> Option<T> {
+    move |input| match parse(&input.scalar(expected)?.text) {
+        Some(value) if range.contains(&value) => Some(value),
+        Some(_) => {
+            let (min, max) = (show(*range.start()), show(*range.end()));
+            input.reject_value(&format!("{kind} from {min} to {max}"), "")
+        }
+        None => input.reject_value(expected, ""),
     }
-    let (min, max) = (show(*range.start()), show(*range.end()));
-    input.reject_value(&format!("{kind} from {min} to {max}"), "")
 }
 
-/// A [whole number](whole_number) within a range.
+/// The bounds of a range as the widest type.
+fn wide<T: Copy + TryInto<u64>>(range: &RangeInclusive<T>) -> RangeInclusive<u64> {
+    let bound = |bound: T| bound.try_into().unwrap_or(u64::MAX);
+    bound(*range.start())..=bound(*range.end())
+}
+
 pub(crate) fn number<T>(range: RangeInclusive<T>) -> impl Fn(&Input<'_>) -> Option<T>
 where
     T: Copy + TryFrom<u64> + TryInto<u64>,
 {
-    let bound = |bound: T| bound.try_into().unwrap_or(u64::MAX);
-    let (min, max) = (bound(*range.start()), bound(*range.end()));
+    let range = wide(&range);
     move |input| {
-        let expected = format!("a whole number from {} to {}", grouped(min), grouped(max));
-        input.parse(&expected, |text| {
-            let number = whole_number(text).filter(|number| (min..=max).contains(number));
+        let (min, max) = (grouped(*range.start()), grouped(*range.end()));
+        input.parse(&format!("a whole number from {min} to {max}"), |text| {
+            let number = whole_number(text).filter(|number| range.contains(number));
             T::try_from(number?).ok()
         })
     }
 }
 
-/// True or false.
 pub(crate) fn boolean(input: &Input<'_>) -> Option<bool> {
     let value = choice(&[("true", true), ("false", false)])(input);
     match &*input.visible_text().to_ascii_lowercase() {
@@ -179,17 +185,14 @@ fn in_unit(amount: u64, units: &[(&str, u64)]) -> String {
 
 /// A time such as `10ms`, `1m` or `30d`.
 pub(crate) fn duration(range: RangeInclusive<Duration>) -> impl Fn(&Input<'_>) -> Option<Duration> {
+    let expected = "a time such as 10ms, 5s, 1m, 2h or 30d";
+    let read = ranged(expected, "a time", parsed_duration, duration_text, range);
     move |input| {
-        let expected = "a time such as 10ms, 5s, 1m, 2h or 30d";
-        let scalar = input.scalar(expected)?;
-        if let Some(duration) = parsed_duration(&scalar.text) {
-            return within(input, duration, &range, "a time", duration_text);
+        let value = read(input);
+        if let Some(number) = whole_number(input.visible_text()) {
+            input.help_last(&format!("add the unit: {number}ms or {number}s"));
         }
-        let help = match whole_number(input.visible_text()) {
-            Some(number) => format!("add the unit: {number}ms or {number}s"),
-            None => String::new(),
-        };
-        input.reject_value(expected, &help)
+        value
     }
 }
 
@@ -211,13 +214,10 @@ pub(crate) fn size<T>(range: RangeInclusive<T>) -> impl Fn(&Input<'_>) -> Option
 where
     T: Copy + TryFrom<u64> + TryInto<u64>,
 {
-    let bound = |bound: T| bound.try_into().unwrap_or(u64::MAX);
-    let range = bound(*range.start())..=bound(*range.end());
-    move |input| {
-        let expected = "a size such as 32KiB, 100MiB or 1GiB";
-        let size = input.parse(expected, |text| with_unit(text, &SIZE_UNITS))?;
-        T::try_from(within(input, size, &range, "a size", size_text)?).ok()
-    }
+    let expected = "a size such as 32KiB, 100MiB or 1GiB";
+    let parse = |text: &str| with_unit(text, &SIZE_UNITS);
+    let read = ranged(expected, "a size", parse, size_text, wide(&range));
+    move |input| T::try_from(read(input)?).ok()
 }
 
 /// A size in the largest unit that divides it.
