@@ -42,7 +42,7 @@ pub enum Value {
     List(Vec<Node>),
     /// Keys and values, in order.
     Map(Vec<Entry>),
-    /// A value with a problem that was reported already, so that nobody reports another.
+    /// A value with a problem that was already reported, so that no other is.
     Unknown,
 }
 

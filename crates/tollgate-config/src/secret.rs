@@ -34,7 +34,7 @@ impl Secret {
         &self.text
     }
 
-    /// Whether it is in the file, where everybody who can read that sees it.
+    /// Whether it is in the file, where everyone with access to the file can read it.
     pub(super) fn is_in_file(&self) -> bool {
         self.is_in_file
     }

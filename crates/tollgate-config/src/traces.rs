@@ -12,7 +12,7 @@ const HTTP_PORT: u16 = 4318;
 pub struct TracesConfig {
     /// The collector: `http://host:port`.
     pub endpoint: Uri,
-    /// The protocol that it speaks.
+    /// The protocol of the collector.
     pub protocol: TracesProtocol,
     /// The share of requests that are traced, from 0 to 1.
     pub sample: f64,

@@ -2,7 +2,7 @@
 //!
 //! They look at a configuration without errors.
 
-mod callers;
+mod clients;
 mod requests;
 mod secrets;
 
@@ -56,13 +56,13 @@ pub(super) fn all(context: &Context<'_>) -> Problems {
         requests::limit_below_a_cost,
         requests::cost_without_rule,
         requests::large_sliding_log,
-        callers::untrusted_proxy_in_front,
-        callers::client_names_without_proof,
-        callers::plans_without_trusted_proxy,
-        callers::everybody_is_trusted,
-        callers::keys_and_their_source,
-        callers::bucket_of_all_without_a_header,
-        callers::headers_that_are_dropped,
+        clients::untrusted_proxy_in_front,
+        clients::client_names_without_proof,
+        clients::plans_without_trusted_proxy,
+        clients::every_client_is_trusted,
+        clients::keys_and_their_source,
+        clients::bucket_of_all_without_a_header,
+        clients::headers_that_are_dropped,
         secrets::redis_password_without_tls,
         secrets::database_without_verified_tls,
         secrets::secrets_in_file,
@@ -79,7 +79,7 @@ pub(super) fn all(context: &Context<'_>) -> Problems {
 pub fn rule_warnings(rules: &[Node]) -> Problems {
     let errors = RefCell::default();
     let mut warnings = Problems::default();
-    callers::buckets_of_all_without_a_header(&read_rules(rules, &errors), &mut warnings);
+    clients::buckets_of_all_without_a_header(&read_rules(rules, &errors), &mut warnings);
     warnings
 }
 

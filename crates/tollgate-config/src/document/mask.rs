@@ -22,7 +22,7 @@ const SECRET: [&str; 8] = [
 
 pub(super) fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    // A token bucket is none. A hash of a key is one, because somebody may have put the key itself there.
+    // A token bucket is not a secret. The hash of a key is, because the key itself may have been put there.
     !key.contains("bucket") && SECRET.iter().any(|part| key.contains(part))
 }
 

@@ -157,11 +157,11 @@ fn all_clients_share_the_bucket_of_a_proxy() {
 }
 
 #[test]
-fn client_names_that_anybody_can_invent() {
+fn client_names_that_clients_can_invent() {
     let text = format!(
         "{GATEWAY}identity: {{ client: \"header:X-User\" }}\nrules: [{{ id: a, per: [client], limit: \"10/s\" }}]\n"
     );
-    let says = "identity.client: anybody can send the header that names clients";
+    let says = "identity.client: any client can send the header that names clients";
     warns(
         &text,
         says,
@@ -215,11 +215,11 @@ fn headers_that_are_dropped() {
 }
 
 #[test]
-fn everybody_is_trusted() {
+fn every_client_is_trusted() {
     let text = format!("{GATEWAY}{RULE}identity: {{ trusted_proxies: [10.0.0.0/8, 0.0.0.0/0] }}\n");
     warns(
         &text,
-        "identity.trusted_proxies[1]: this trusts everybody",
+        "identity.trusted_proxies[1]: this trusts all clients",
         ("0.0.0.0/0", "10.1.0.0/16"),
     );
 }

@@ -1,4 +1,4 @@
-//! Clients that are taken for others, or for nobody.
+//! Clients that are mistaken for others, or for none.
 
 use std::net::IpAddr;
 
@@ -23,7 +23,7 @@ fn is_internal(ip: IpAddr) -> bool {
     }
 }
 
-/// A gateway on an internal address is behind a proxy, and takes all clients for that proxy unless it is trusted.
+/// A gateway on an internal address is behind a proxy, and counts all clients as that proxy unless it is trusted.
 pub(super) fn untrusted_proxy_in_front(context: &Context<'_>, problems: &mut Problems) {
     let (identity, gateway) = (context.identity(), context.config.gateway.as_ref());
     let is_behind_proxy = gateway.is_some_and(|gateway| is_internal(gateway.listen.ip()));
@@ -54,7 +54,7 @@ pub(super) fn client_names_without_proof(context: &Context<'_>, problems: &mut P
     let mut rules = context.rules_in_force();
     let has_ip_rule = rules.clone().any(|rule| counts_by(rule, Dimension::Ip));
     if is_claimed && !has_ip_rule && rules.any(|rule| counts_by(rule, Dimension::Client)) {
-        let message = "anybody can send the header that names clients, and get a new bucket for each request with ever new names";
+        let message = "any client can send the header that names clients, and get a new bucket for each request with ever new names";
         let help = "add a rule with per: [ip], or name the proxies that check this header in identity.trusted_proxies";
         problems.warning(context.root.location_of("identity.client"), message, help);
     }
@@ -72,14 +72,13 @@ pub(super) fn plans_without_trusted_proxy(context: &Context<'_>, problems: &mut 
 }
 
 /// `0.0.0.0/0`.
-pub(super) fn everybody_is_trusted(context: &Context<'_>, problems: &mut Problems) {
+pub(super) fn every_client_is_trusted(context: &Context<'_>, problems: &mut Problems) {
     let networks = context.root.field("identity.trusted_proxies");
     let locations = networks.and_then(|networks| networks.items("networks"));
     let proxies = context.identity().trusted_proxies.iter();
     for (network, input) in proxies.zip(locations.unwrap_or_default()) {
         if network.prefix_len() == 0 {
-            let message =
-                "this trusts everybody: any client can choose its address, and with it its bucket";
+            let message = "this trusts all clients, so any of them can choose its address, and with it its bucket";
             let help = "name only the networks of your own proxies";
             problems.warning(input.location(), message, help);
         }
