@@ -37,6 +37,7 @@ impl Default for StoreConfig {
 /// The store, and the locations of fields that have no effect with it.
 pub(super) fn store(fields: &Fields<'_>) -> Option<(StoreConfig, Vec<Location>)> {
     let url = fields.read("redis", url);
+    // The fields that each of the two functions asks for are those of its store.
     let asked = |from: usize| fields.asked().split_off(from);
     let (config, shared) = redis(fields);
     let for_redis = asked(1);

@@ -106,7 +106,7 @@ fn explain(info: &str) -> (String, &'static str) {
     match rows.into_iter().find(|(part, ..)| info.contains(part)) {
         Some((_, message, "quotes")) => (message.to_owned(), NEEDS_QUOTES),
         Some((_, message, help)) => (message.to_owned(), help),
-        None => (format!("this is not YAML: {info}"), NEEDS_QUOTES),
+        None => (format!("this is not YAML: {info}"), ""),
     }
 }
 
