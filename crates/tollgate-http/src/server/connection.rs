@@ -132,9 +132,10 @@ async fn serve_http<T, H>(
             let service = service_fn(move |request| {
                 let (ready, requests) = (response.take(), requests.clone());
                 async move {
+                    let request = request.map(IncomingBody::Hyper);
                     Ok::<_, Infallible>(match ready {
                         Some(response) => response,
-                        None => requests.handle(request.map(IncomingBody::Hyper)).await,
+                        None => requests.handle(request, requests.begin()).await,
                     })
                 }
             });
@@ -162,10 +163,11 @@ async fn serve_http<T, H>(
                 .serve_connection(
                     TokioIo::new(Gathered::new(stream)),
                     service_fn(move |request| {
-                        let requests = requests.clone();
+                        // Before its task runs: until then the connection must not be taken for an idle one.
+                        let (requests, in_flight) = (requests.clone(), requests.begin());
                         async move {
                             let request = request.map(IncomingBody::Hyper);
-                            Ok::<_, Infallible>(requests.handle(request).await)
+                            Ok::<_, Infallible>(requests.handle(request, in_flight).await)
                         }
                     }),
                 );

@@ -234,15 +234,36 @@ async fn check_regularly(connections: std::sync::Weak<Connections>) {
     }
 }
 
-/// Runs to the end, or until the connection is cut: dropping it closes the socket.
+/// Runs to the end, or until the connection is cut: dropping it closes the socket. After that it is not polled again: it would
+/// read and forward a request that it can no longer answer.
 async fn until_cut(state: &ConnectionState, served: impl Future<Output = ()>) {
     let mut served = pin!(served);
     std::future::poll_fn(|context| {
         state.set_waker(context.waker());
-        match served.as_mut().poll(context) {
-            Poll::Pending if state.order() != Order::Cut => Poll::Pending,
-            _ => Poll::Ready(()),
+        match state.order() {
+            Order::Cut => Poll::Ready(()),
+            _ => served.as_mut().poll(context),
         }
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connection_that_is_cut_reads_no_further_request() {
+        let state = ConnectionState::new(Arc::default(), Duration::from_secs(3_600));
+        let mut polls = 0;
+        let served = std::future::poll_fn(|context| {
+            polls += 1;
+            // A request arrives, and the connection is cut.
+            context.waker().wake_by_ref();
+            state.order_to(Order::Cut);
+            Poll::Pending
+        });
+        until_cut(&state, served).await;
+        assert_eq!(polls, 1);
+    }
 }

@@ -99,7 +99,8 @@ where
         };
         let mut response = {
             // Boxed, as it would make the task of every idle connection larger.
-            let mut response = Box::pin(requests.handle(request.map(|()| IncomingBody::Empty)));
+            let request = request.map(|()| IncomingBody::Empty);
+            let mut response = Box::pin(requests.handle(request, requests.begin()));
             let response = poll_fn(|context| match response.as_mut().poll(context) {
                 Poll::Ready(response) => Poll::Ready(Some(response)),
                 Poll::Pending => inbox.poll_gone(stream, end, context).map(|()| None),

@@ -36,12 +36,17 @@ impl<H: Handler> Requests<H> {
         self.peer
     }
 
+    /// Counts a request as in flight, as soon as it is read.
+    pub(super) fn begin(&self) -> InFlight {
+        self.state.begin()
+    }
+
     /// Has the handler answer a request, which is in flight until its response has been sent.
     pub(super) async fn handle(
         &self,
         request: Request<IncomingBody>,
+        in_flight: InFlight,
     ) -> Response<TrackedBody<H::Body>> {
-        let in_flight = self.state.begin();
         let mut response = self.handler.handle(request, self.peer).await;
         let mut flow = None;
         if self.state.is_two() {

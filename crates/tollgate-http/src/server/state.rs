@@ -29,10 +29,10 @@ pub(super) enum Phase {
     Opening,
     /// The head of a further request has begun to arrive.
     Head,
-    /// Requests are in flight.
-    Busy,
-    /// All were answered.
+    /// All requests were answered.
     Idle,
+    /// Requests are in flight. Never stored: it follows from their number.
+    Busy,
     /// The last response is sent; the client has yet to receive it.
     Closing,
     /// It is closed.
@@ -108,12 +108,12 @@ impl ConnectionState {
 
     pub(super) fn phase(&self) -> Phase {
         match self.phase.load(Relaxed) {
+            4 => Phase::Closing,
+            5 => Phase::Ended,
+            _ if self.has_requests() => Phase::Busy,
             0 => Phase::Opening,
             1 => Phase::Head,
-            2 => Phase::Busy,
-            3 => Phase::Idle,
-            4 => Phase::Closing,
-            _ => Phase::Ended,
+            _ => Phase::Idle,
         }
     }
 
@@ -168,9 +168,9 @@ impl ConnectionState {
     }
 
     /// Whether the client had its last response, and time to send another request, before the connection was asked to
-    /// finish.
+    /// finish. No request has come since.
     pub(super) fn finishes_idle(&self) -> bool {
-        self.finishes_idle.load(Relaxed) && !self.has_requests()
+        self.finishes_idle.load(Relaxed)
     }
 
     /// Whether it has ever sent a complete head.
@@ -217,7 +217,9 @@ impl ConnectionState {
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
         self.in_flight.fetch_add(1, Relaxed);
         self.has_asked.store(true, Relaxed);
-        self.set(Phase::Busy);
+        // The client has yet to receive the response to this one.
+        self.finishes_idle.store(false, Relaxed);
+        self.set(Phase::Idle);
         InFlight(Arc::clone(self))
     }
 
@@ -281,9 +283,44 @@ pub(super) struct InFlight(Arc<ConnectionState>);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let last = self.0.in_flight.fetch_sub(1, Relaxed) == 1;
-        if last && self.0.phase() == Phase::Busy {
-            self.0.set(Phase::Idle);
-        }
+        self.0.since.store(self.0.now(), Relaxed);
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> Arc<ConnectionState> {
+        let shared = Arc::<Shared>::default();
+        Arc::new(ConnectionState::new(shared, Duration::from_secs(3_600)))
+    }
+
+    #[test]
+    fn connection_with_requests_in_flight_is_never_idle() {
+        let state = state();
+        assert_eq!(state.phase(), Phase::Opening);
+        let (one, other) = (state.begin(), state.begin());
+        assert_eq!(state.phase(), Phase::Busy);
+        drop(one);
+        assert_eq!(state.phase(), Phase::Busy);
+        drop(other);
+        assert_eq!(state.phase(), Phase::Idle);
+        // Bytes that arrive while a request is in flight begin no head of another.
+        let one = state.begin();
+        state.has_read();
+        drop(one);
+        assert_eq!(state.phase(), Phase::Idle);
+    }
+
+    #[test]
+    fn request_after_the_order_to_finish_gives_the_client_more_time() {
+        let state = state();
+        state.shared.now.store(2_000, Relaxed);
+        state.order_to(Order::Finish);
+        assert!(state.finishes_idle());
+        drop(state.begin());
+        assert!(!state.finishes_idle());
     }
 }
