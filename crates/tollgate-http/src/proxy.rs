@@ -370,12 +370,12 @@ impl Worker {
         let (Some(front), Some(connection)) = (front, answer.connection) else {
             return Err(Failure::Garbled);
         };
-        upstream.succeeded(&answer.pool.server);
-        let timeout = upstream.config.tunnel_timeout;
-        let tunnel = (self.shared.tunnels).start(front, *connection, answer.slot, timeout);
         if !headers::remove_hop_by_hop(response.headers_mut()) {
             return Err(Failure::Garbled);
         }
+        upstream.succeeded(&answer.pool.server);
+        let timeout = upstream.config.tunnel_timeout;
+        let tunnel = (self.shared.tunnels).start(front, *connection, answer.slot, timeout);
         request_head::add_upgrade(response.headers_mut());
         *response.version_mut() = Version::HTTP_11;
         Ok((response.map(|_| ProxyBody::whole(Bytes::new())), tunnel))

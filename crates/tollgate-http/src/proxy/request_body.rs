@@ -1,6 +1,5 @@
 //! The body of a request on its way to a server.
 
-use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -9,15 +8,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, LengthLimitError};
 use tokio::time::Instant;
 
 use super::ReservedNames;
 use super::failure::Failure;
+use crate::body::BodyError;
 use crate::headers::filter_request_trailers;
-
-type BoxError = Box<dyn Error + Send + Sync>;
+use crate::server::BoxError;
 
 /// The body of a request; most have none, and nothing is allocated for those.
 pub(super) enum RequestBody {
@@ -84,8 +83,11 @@ impl Body for RequestBody {
         progress.becomes(match &frame {
             Some(Ok(_)) if body.is_end_stream() => State::Ended,
             Some(Ok(_)) => State::WaitsForServer,
-            Some(Err(error)) if is_too_large(&**error) => State::TooLarge,
-            Some(Err(_)) => State::Failed,
+            Some(Err(error)) => match error.downcast_ref() {
+                Some(BodyError::TooLong) => State::TooLarge,
+                Some(BodyError::TooSlow) => State::TooSlow,
+                Some(BodyError::Broken) | None => State::Failed,
+            },
             None => State::Ended,
         });
         Poll::Ready(frame)
@@ -106,17 +108,6 @@ impl Body for RequestBody {
     }
 }
 
-fn is_too_large(error: &(dyn Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.is::<LengthLimitError>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
 /// How far a body has got, for whoever waits for the response.
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -135,6 +126,7 @@ enum State {
     Ended,
     Failed,
     TooLarge,
+    TooSlow,
 }
 
 impl Progress {
@@ -175,12 +167,35 @@ impl Progress {
 
     /// What was wrong with the body, if that is why there is no response.
     pub(super) fn failure(&self) -> Option<Failure> {
-        if self.is(State::TooLarge) {
-            Some(Failure::CallerBodyTooLarge)
-        } else if self.is(State::Failed) {
-            Some(Failure::CallerBody)
-        } else {
-            None
+        let failures = [
+            (State::Failed, Failure::CallerBody),
+            (State::TooLarge, Failure::CallerBodyTooLarge),
+            (State::TooSlow, Failure::CallerSlow),
+        ];
+        let failure = failures.into_iter().find(|(state, _)| self.is(*state));
+        failure.map(|(_, failure)| failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::StreamBody;
+
+    #[tokio::test]
+    async fn failed_body_is_the_clients_failure() {
+        for (error, expected) in [
+            (BodyError::TooLong, Failure::CallerBodyTooLarge),
+            (BodyError::TooSlow, Failure::CallerSlow),
+            (BodyError::Broken, Failure::CallerBody),
+        ] {
+            let frames = futures_util::stream::iter([Err::<Frame<Bytes>, _>(error)]);
+            let reserved: ReservedNames = Arc::new(|_| false);
+            let mut body = RequestBody::of(StreamBody::new(frames), &reserved);
+            let progress = body.progress().unwrap();
+            assert_eq!(progress.failure(), None);
+            assert!(body.frame().await.unwrap().is_err());
+            assert_eq!(progress.failure(), Some(expected));
         }
     }
 }
