@@ -46,7 +46,7 @@ fn check_pair(files: &tls::TlsFiles, location: &dyn Fn(&str) -> Location, proble
     let key_error = match (chain, key) {
         (_, Err(error)) => error,
         (Err(_), Ok(_)) => return,
-        (Ok(chain), Ok(key)) => match tls::together(files, chain, key) {
+        (Ok(chain), Ok(key)) => match tls::certified_key(files, chain, key) {
             Ok(_) => return,
             Err(error) => error,
         },

@@ -4,17 +4,17 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-
-/// Whether an error means that this process, or the whole system, has no descriptors left.
-pub(crate) fn are_exhausted(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
-    is(Errno::MFILE) || is(Errno::NFILE)
-}
+use rustix::io::Errno;
 
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// Logs that there are none left, once in ten seconds.
+/// Whether an error means that this process, or the whole system, has no descriptors left.
+pub(crate) fn are_exhausted(error: &io::Error) -> bool {
+    let exhausted = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+    exhausted.contains(&error.raw_os_error())
+}
+
+/// Logs that there are none left, at most every ten seconds.
 pub(crate) fn report_exhausted(while_doing: &'static str) {
     static REPORTED: Mutex<Option<Instant>> = Mutex::new(None);
     let mut reported = REPORTED.lock();

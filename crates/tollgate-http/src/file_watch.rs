@@ -1,6 +1,6 @@
 //! Notices when a file changes: the configuration, a certificate.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 pub struct FileWatch {
     /// Notified when the file may have changed.
     pub changed: Arc<Notify>,
-    /// `None` where the system cannot watch files; then the caller's polling has to do.
+    /// `None` where the system cannot watch files; the caller has to poll as well.
     _watcher: Option<RecommendedWatcher>,
 }
 
@@ -19,7 +19,7 @@ impl FileWatch {
     #[must_use]
     pub fn of(file: &Path) -> Self {
         let changed = Arc::new(Notify::new());
-        let watcher = watcher(file, Arc::clone(&changed));
+        let watcher = watch(file, Arc::clone(&changed));
         if let Err(error) = &watcher {
             tracing::warn!(%error, ?file, "failed to watch a file; polling it instead");
         }
@@ -30,21 +30,17 @@ impl FileWatch {
     }
 }
 
-fn watcher(file: &Path, changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+fn watch(file: &Path, changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         // Reading is no change; an error may hide one.
-        if event.is_ok_and(|event| event.kind.is_access()) {
-            return;
+        if !event.is_ok_and(|event| event.kind.is_access()) {
+            changed.notify_one();
         }
-        changed.notify_one();
     })?;
-    watcher.watch(&folder_of(file), RecursiveMode::NonRecursive)?;
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    watcher.watch(folder, RecursiveMode::NonRecursive)?;
     Ok(watcher)
-}
-
-fn folder_of(file: &Path) -> PathBuf {
-    match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-        _ => PathBuf::from("."),
-    }
 }

@@ -1,63 +1,66 @@
-//! TLS: the certificate of a listener, read from files and reloaded when they change, and the authorities that upstreams are
-//! verified by.
+//! TLS: the certificate of a listener, reloaded when its files change, and the authorities that verify upstreams.
 
-mod client;
-
-use std::fmt;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use rustls::ServerConfig;
+use parking_lot::Mutex;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::{CertifiedKey, SigningKey};
-
-pub use client::authorities;
-pub(crate) use client::client_config;
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
 
 use crate::file_watch::FileWatch;
 
-/// How often the files are looked at where the system does not tell of changes.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often the files are read where the system does not report changes.
+const POLL_EVERY: Duration = Duration::from_secs(5);
 
-/// What cannot be used as a certificate and its key, in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a certificate or a key cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct TlsError(String);
 
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+impl TlsError {
+    fn of(file: &Path, what: impl Display) -> Self {
+        Self(format!("{file:?} {what}"))
     }
 }
-
-impl std::error::Error for TlsError {}
 
 /// A certificate and its key, as files in PEM form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, followed by those that lead to one that callers know.
+    /// The certificate, followed by the intermediate ones.
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
 }
 
-/// The certificate of the moment.
+impl TlsFiles {
+    /// The contents of both files; `None` for what cannot be read.
+    fn contents(&self) -> [Option<Vec<u8>>; 2] {
+        [fs::read(&self.cert).ok(), fs::read(&self.key).ok()]
+    }
+
+    fn certified_key(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+        let chain = certificates(&self.cert)?;
+        certified_key(self, chain, private_key(&self.key, provider)?)
+    }
+}
+
+/// The certificate of a listener, which follows its files.
 #[derive(Debug)]
 pub struct Certificate {
     files: TlsFiles,
     provider: Arc<CryptoProvider>,
-    /// What the files held when they were last read, right or wrong.
-    seen: parking_lot::Mutex<Seen>,
+    /// What was read last, whether it could be used or not.
+    last_read: Mutex<[Option<Vec<u8>>; 2]>,
     current: ArcSwap<CertifiedKey>,
 }
-
-/// What the two files hold; `None` for what cannot be read.
-type Seen = [Option<Vec<u8>>; 2];
 
 impl Certificate {
     /// Reads the files.
@@ -66,57 +69,58 @@ impl Certificate {
     /// When they cannot be read, hold something else, or do not belong together.
     pub fn read(files: TlsFiles) -> Result<Arc<Self>, TlsError> {
         let provider = provider();
-        let seen = contents(&files);
-        let current = certified(&files, &provider)?;
+        let last_read = Mutex::new(files.contents());
+        let current = ArcSwap::from_pointee(files.certified_key(&provider)?);
         Ok(Arc::new(Self {
             files,
             provider,
-            seen: parking_lot::Mutex::new(seen),
-            current: ArcSwap::from_pointee(current),
+            last_read,
+            current,
         }))
     }
 
-    /// How to speak TLS with it: HTTP/2 for those who can, or HTTP/1.1.
+    /// A configuration that always serves the current certificate, over HTTP/2 or HTTP/1.1.
     ///
     /// # Errors
-    /// When the provider of cryptography knows no version of TLS that is safe.
+    /// When the cryptography provider supports no safe version of TLS.
     pub fn server_config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, TlsError> {
         let config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_safe_default_protocol_versions()
-            .map_err(|error| TlsError(error.to_string()))?;
-        let mut config = config
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>);
+            .map_err(|error| TlsError(format!("TLS cannot be set up: {error}")))?;
+        let resolver = Arc::clone(self) as Arc<dyn ResolvesServerCert>;
+        let mut config = config.with_no_client_auth().with_cert_resolver(resolver);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
 
-    /// Follows the files for as long as it is polled. What is wrong is logged, and the last good one stays.
+    /// Follows the files for as long as it is polled. Errors are logged, and the last good certificate stays in use.
     pub async fn follow(&self) {
-        let files = [&self.files.cert, &self.files.key].map(|file| FileWatch::of(file));
+        let [cert, key] = [&self.files.cert, &self.files.key].map(|file| FileWatch::of(file));
         loop {
-            self.look();
-            let [cert, key] = &files;
+            self.reload_if_changed();
             tokio::select! {
                 () = cert.changed.notified() => {}
                 () = key.changed.notified() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(POLL_EVERY) => {}
             }
         }
     }
 
-    fn look(&self) {
-        let now = contents(&self.files);
-        if std::mem::replace(&mut *self.seen.lock(), now.clone()) == now {
+    fn reload_if_changed(&self) {
+        let contents = self.files.contents();
+        let mut last_read = self.last_read.lock();
+        if *last_read == contents {
             return;
         }
-        match certified(&self.files, &self.provider) {
+        *last_read = contents;
+        let file = &self.files.cert;
+        match self.files.certified_key(&self.provider) {
             Ok(certified) => {
                 self.current.store(Arc::new(certified));
-                tracing::info!(file = ?self.files.cert, "the certificate has changed and is in use");
+                tracing::info!(?file, "reloaded the certificate");
             }
             Err(error) => {
-                tracing::error!(%error, "the certificate has changed and cannot be used: the last one stays");
+                tracing::error!(?file, %error, "failed to reload the certificate; keeping the last one");
             }
         }
     }
@@ -128,26 +132,17 @@ impl ResolvesServerCert for Certificate {
     }
 }
 
-/// The provider that the program has chosen; if it has not, it has now, as rustls panics when there are two and none is chosen.
+/// The cryptography provider of the process. Chooses one if the program has not: rustls panics if several are linked and none
+/// is chosen.
 #[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
-    if let Some(chosen) = CryptoProvider::get_default() {
-        return Arc::clone(chosen);
-    }
-    let ours = rustls::crypto::aws_lc_rs::default_provider();
-    // Somebody else may have been faster, which is as good.
-    let _ = ours.clone().install_default();
-    CryptoProvider::get_default().map_or_else(|| Arc::new(ours), Arc::clone)
-}
-
-fn contents(files: &TlsFiles) -> Seen {
-    [fs::read(&files.cert).ok(), fs::read(&files.key).ok()]
-}
-
-fn certified(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
-    let chain = certificates(&files.cert)?;
-    let key = private_key(&files.key, provider)?;
-    together(files, chain, key)
+    let chosen = CryptoProvider::get_default().cloned();
+    chosen.unwrap_or_else(|| {
+        let default = rustls::crypto::aws_lc_rs::default_provider();
+        // This fails only if another thread has just chosen one, which is as good.
+        let _ = default.clone().install_default();
+        Arc::new(default)
+    })
 }
 
 /// The private key in a file.
@@ -155,38 +150,33 @@ pub fn private_key(
     file: &Path,
     provider: &CryptoProvider,
 ) -> Result<Arc<dyn SigningKey>, TlsError> {
-    let key = PrivateKeyDer::from_pem_slice(&read(file)?).map_err(|error| {
-        let what = match error {
-            rustls::pki_types::pem::Error::NoItemsFound => "holds no private key".to_owned(),
-            // Not the error's own words, as they may show what stands in the file.
-            _ => "is not a private key in PEM form".to_owned(),
-        };
-        wrong(file, &what)
+    let key = PrivateKeyDer::from_pem_slice(&read(file)?).map_err(|error| match error {
+        pem::Error::NoItemsFound => TlsError::of(file, "holds no private key"),
+        // The error itself may quote the file.
+        _ => TlsError::of(file, "is not a private key in PEM form"),
     })?;
     (provider.key_provider.load_private_key(key))
-        .map_err(|_| wrong(file, "holds a private key of a kind that is not known"))
+        .map_err(|_| TlsError::of(file, "holds a private key of a kind that is not known"))
 }
 
-/// A certificate with its key, if it is its key.
-pub fn together(
+/// A certificate with its key, if they belong together.
+pub fn certified_key(
     files: &TlsFiles,
     chain: Vec<CertificateDer<'static>>,
     key: Arc<dyn SigningKey>,
 ) -> Result<CertifiedKey, TlsError> {
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
-        // That it cannot be told is not wrong.
-        Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {
-            Ok(certified)
-        }
+        // Some kinds of keys cannot be compared.
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
         Err(rustls::Error::InconsistentKeys(_)) => Err(TlsError(format!(
             "the key in {:?} is not that of the certificate in {:?}",
             files.key, files.cert
         ))),
-        Err(error) => Err(wrong(
-            &files.cert,
-            &format!("does not begin with a certificate that can be used: {error}"),
-        )),
+        Err(error) => {
+            let what = format!("does not begin with a certificate that can be used: {error}");
+            Err(TlsError::of(&files.cert, what))
+        }
     }
 }
 
@@ -194,17 +184,54 @@ pub fn together(
 pub fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let pem = read(file)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    match chain {
-        Ok(chain) if !chain.is_empty() => Ok(chain),
-        Ok(_) => Err(wrong(file, "holds no certificate in PEM form")),
-        Err(_) => Err(wrong(file, "is not a certificate in PEM form")),
+    let what = match chain {
+        Ok(chain) if !chain.is_empty() => return Ok(chain),
+        Ok(_) => "holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)",
+        Err(_) => "is not a certificate in PEM form (-----BEGIN CERTIFICATE-----)",
+    };
+    Err(TlsError::of(file, what))
+}
+
+/// The certificates in a file, each of which can verify servers.
+pub fn authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let of_ca = |error: TlsError| TlsError(format!("`ca`: {error}"));
+    let certificates = certificates(file).map_err(of_ca)?;
+    for certificate in &certificates {
+        let added = RootCertStore::empty().add(certificate.clone());
+        added.map_err(|error| {
+            let what = format!("holds a certificate that cannot be used: {error}");
+            of_ca(TlsError::of(file, what))
+        })?;
     }
+    Ok(certificates)
+}
+
+/// A configuration for upstreams whose certificates are verified by the authorities in `ca`, or by those of the system.
+pub(crate) fn client_config(
+    ca: Option<&Path>,
+    with_http2: bool,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let certificates = match ca {
+        Some(file) => authorities(file)?,
+        None => rustls_native_certs::load_native_certs().certs,
+    };
+    let mut roots = RootCertStore::empty();
+    if roots.add_parsable_certificates(certificates).0 == 0 {
+        let missing = "the system has no certificate authorities; install the package ca-certificates, or name a file in `ca`";
+        return Err(TlsError(missing.to_owned()));
+    }
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| TlsError(format!("TLS cannot be set up: {error}")))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if with_http2 {
+        config.alpn_protocols.insert(0, b"h2".to_vec());
+    }
+    Ok(Arc::new(config))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(file).map_err(|error| TlsError(format!("{file:?} cannot be read: {error}")))
-}
-
-fn wrong(file: &Path, what: &str) -> TlsError {
-    TlsError(format!("{file:?} {what}"))
+    fs::read(file).map_err(|error| TlsError::of(file, format!("cannot be read: {error}")))
 }

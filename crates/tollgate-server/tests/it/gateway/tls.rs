@@ -110,7 +110,7 @@ async fn a_new_certificate_is_used_and_connections_stay_open() {
     assert_eq!(old.response().await.unwrap().status, 200);
     // A file that cannot be used changes nothing.
     gateway.program.write("cert.pem", "no certificate");
-    gateway.wait_for_log("the certificate has changed and cannot be used");
+    gateway.wait_for_log("failed to reload the certificate");
     assert!(connect(&gateway, &first, &[]).await.is_ok());
     let second = write_certificate(&gateway.program);
     eventually("the new certificate", async || {
