@@ -1,59 +1,60 @@
-//! Accepting connections and speaking HTTP on them: how many, for how long, with or without TLS, and a shutdown that
-//! drops no request. Every listener of the program works like this. It knows nothing of what it serves.
+//! Listeners: how many connections there may be and for how long, with or without TLS, and a shutdown that loses no request.
 //!
-//! A connection has [`head_timeout`](ServerConfig::head_timeout) from its beginning to its first complete head, TLS
-//! included, and as long again from the first byte of each further head; between requests it may be idle. Clients must
-//! keep reading what is sent to them. No request sets a timer for this: a connection records what it does, and all of
-//! them are checked a few times a second, so times are kept to within an eighth, and a quarter of a second.
+//! A connection has [`head_timeout`](ServerConfig::head_timeout) from its beginning to its first complete head, TLS included,
+//! and as long again from the first byte of each further head; between requests it may be idle. Clients must keep reading
+//! what is sent to them. No request sets a timer for this: a connection records what it does, and all connections are checked
+//! a few times a second, so times are kept to within an eighth, and a quarter of a second.
 
 mod accept;
 mod connection;
-mod connection_limits;
+mod connection_limiter;
 mod connections;
 pub mod fast_path;
 mod frame_budget;
-mod gathered;
-mod in_flight;
+mod http2_stream;
 mod metrics;
-mod prefixed_stream;
-mod rejected_head;
 mod state;
+mod tracked_handler;
 mod tracked_stream;
 mod workers;
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::IncomingBody;
 use accept::Acceptor;
-use connection_limits::ConnectionLimits;
+use connection_limiter::ConnectionLimiter;
 use connections::Connections;
 
 pub use metrics::ServerMetrics;
-pub use rejected_head::{OnRejectedHead, RejectedHead};
 pub use workers::Workers;
 
 /// The error of a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Whether an address may have any number of connections.
+pub type ExemptAddresses = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+
+/// Called with the peer's address when a head is rejected before a handler sees it.
+pub type OnRejectedHead = Arc<dyn Fn(SocketAddr, RejectedHead) + Send + Sync>;
+
 /// What connections may do.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ServerConfig {
     /// Maximum number of connections. Near it, those without a request are closed to make room.
     pub max_connections: usize,
     /// Maximum number of connections of one address (IPv6: of a /64); 0 for no limit.
     pub per_address: usize,
-    /// Addresses that `per_address` does not apply to: proxies, which connect on behalf of many clients.
+    /// Addresses that `per_address` does not apply to: proxies, which connect on behalf of many clients. None by default.
     pub exempt: ExemptAddresses,
-    /// Called for heads that are rejected before a handler sees them.
+    /// Does nothing by default.
     pub on_rejected_head: OnRejectedHead,
     /// Time for the TLS handshake and the head of the first request, and for the head of each further one.
     pub head_timeout: Duration,
@@ -69,11 +70,11 @@ pub struct ServerConfig {
     pub max_age: Duration,
     /// How long requests in flight may take to end at shutdown.
     pub drain: Duration,
-    /// Whether usual HTTP/1.1 requests are read and answered by the [fast path](fast_path) instead of hyper.
+    /// Whether the [fast path](fast_path) serves usual HTTP/1.1 requests instead of hyper.
     pub fast_path: bool,
-    /// How to speak TLS; `None` for plain text.
+    /// The TLS configuration; `None` for plain text.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Where connections are counted.
+    /// Counts connections.
     pub metrics: ServerMetrics,
 }
 
@@ -82,8 +83,8 @@ impl Default for ServerConfig {
         Self {
             max_connections: 10_000,
             per_address: 1_000,
-            exempt: ExemptAddresses::default(),
-            on_rejected_head: OnRejectedHead::default(),
+            exempt: Arc::new(|_| false),
+            on_rejected_head: Arc::new(|_, _| {}),
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             send_timeout: Duration::from_secs(60),
@@ -98,26 +99,46 @@ impl Default for ServerConfig {
     }
 }
 
-/// Addresses that may have any number of connections. None by default.
-#[derive(Clone, Default)]
-pub struct ExemptAddresses(Option<Arc<dyn Fn(IpAddr) -> bool + Send + Sync>>);
-
-impl ExemptAddresses {
-    /// Those for which `is_exempt` returns true.
-    pub fn new(is_exempt: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(is_exempt)))
-    }
-
-    fn contains(&self, ip: IpAddr) -> bool {
-        self.0.as_ref().is_some_and(|is_exempt| is_exempt(ip))
-    }
+/// Why a head was rejected before a handler saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RejectedHead {
+    /// It is not a head of HTTP/1.
+    Malformed,
+    /// It has too many bytes or headers.
+    TooLong,
+    /// Its target is too long.
+    TargetTooLong,
 }
 
-impl fmt::Debug for ExemptAddresses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ExemptAddresses")
-            .field(&self.0.is_some())
-            .finish()
+impl RejectedHead {
+    /// `None` if the connection ended for another reason.
+    fn of(error: &hyper::Error) -> Option<Self> {
+        match (error.is_parse(), error.is_parse_too_large()) {
+            (false, _) => None,
+            (true, false) => Some(Self::Malformed),
+            // hyper distinguishes the two by text alone.
+            (true, true) if error.to_string().contains("URI") => Some(Self::TargetTooLong),
+            (true, true) => Some(Self::TooLong),
+        }
+    }
+
+    /// The status of the response.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::Malformed => StatusCode::BAD_REQUEST,
+            Self::TooLong => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::TargetTooLong => StatusCode::URI_TOO_LONG,
+        }
+    }
+
+    /// The reason as a label: `malformed` or `too_long`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::TooLong | Self::TargetTooLong => "too_long",
+        }
     }
 }
 
@@ -134,22 +155,23 @@ pub trait Handler: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
-/// Serves clients that connect until `stop` is cancelled; then accepts no more, and returns when all requests in flight
-/// have ended, or when their time is over.
+/// Serves connections on the current runtime until `stop` is cancelled. Then accepts no more, and returns when all requests in
+/// flight have ended, or when their time is over.
 pub async fn serve<H: Handler>(
     listener: TcpListener,
     config: ServerConfig,
     stop: CancellationToken,
     handler: H,
 ) {
-    let limits = ConnectionLimits::of(&config);
-    let mut acceptor = Acceptor::new(listener, &config, Arc::clone(&limits));
-    let connections = Connections::new(Arc::new(config));
+    let config = Arc::new(config);
+    let limiter = ConnectionLimiter::new(&config);
+    let mut acceptor = Acceptor::new(listener, Arc::clone(&config), Arc::clone(&limiter));
+    let connections = Connections::new(config);
     let make_room = |count| connections.shed(count);
     while let Some((socket, peer, permit)) = acceptor.next(&stop, make_room).await {
         connections.serve(socket, peer, permit, handler.clone());
     }
     // From here on the system refuses connections, unless another process holds the socket as well.
     drop(acceptor);
-    connections.end(&limits).await;
+    connections.end(&limiter).await;
 }

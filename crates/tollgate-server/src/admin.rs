@@ -76,7 +76,7 @@ impl Admin {
     /// Addresses of which any number of connections is accepted: trusted proxies, once rules are in force.
     pub(crate) fn exempt_addresses(&self) -> ExemptAddresses {
         let inside = Arc::clone(&self.inside);
-        ExemptAddresses::new(move |ip| {
+        Arc::new(move |ip| {
             let inside = inside.get();
             inside.is_some_and(|inside| inside.decider.policy().identity().trusts(ip))
         })

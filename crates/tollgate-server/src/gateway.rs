@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tollgate_http::body::BodyLimits;
 use tollgate_http::headers::HeaderNames;
 use tollgate_http::proxy::{Proxy, ProxyError, ProxyMetrics, ProxySettings};
-use tollgate_http::server::{ExemptAddresses, OnRejectedHead, ServerConfig, Workers};
+use tollgate_http::server::{OnRejectedHead, ServerConfig, Workers};
 use tollgate_http::tls::{Certificate, TlsError};
 use tollgate_tower::layer::WaitLimits;
 
@@ -170,7 +170,7 @@ fn server_config(
     Ok(ServerConfig {
         max_connections: front.connections.max_connections,
         per_address: front.connections.per_address,
-        exempt: ExemptAddresses::new(move |ip| policies.policy().identity().trusts(ip)),
+        exempt: Arc::new(move |ip| policies.policy().identity().trusts(ip)),
         on_rejected_head: on_rejected_head(metrics, log),
         head_timeout: front.head_timeout,
         idle_timeout: front.idle_timeout,
@@ -188,7 +188,7 @@ fn server_config(
 /// Counts and logs heads that are rejected before a handler sees them.
 fn on_rejected_head(metrics: &GatewayMetrics, log: Option<&AccessLog>) -> OnRejectedHead {
     let (metrics, log) = (metrics.clone(), log.cloned());
-    OnRejectedHead::new(move |peer, head| {
+    Arc::new(move |peer, head| {
         metrics.rejected_head(head);
         if let Some(log) = &log {
             log.write_rejected(peer.ip(), head);

@@ -1,6 +1,6 @@
 //! Accepting connections as far as there is room for them.
 
-use std::io;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,20 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use super::connection_limits::{ConnectionLimits, ConnectionPermit, Full};
-use super::{ExemptAddresses, ServerConfig, ServerMetrics};
+use super::ServerConfig;
+use super::connection_limiter::{ConnectionLimiter, ConnectionPermit};
 use crate::descriptors;
-
-/// Accepts connections.
-#[derive(Debug)]
-pub(super) struct Acceptor {
-    listener: TcpListener,
-    limits: Arc<ConnectionLimits>,
-    exempt: ExemptAddresses,
-    metrics: ServerMetrics,
-    /// When to stop accepting, once the shutdown has begun.
-    last_call: Option<Instant>,
-}
 
 /// How long a new connection waits for others to make room. If none does, all have requests in flight.
 const ROOM_WAIT: Duration = Duration::from_millis(100);
@@ -35,17 +24,24 @@ const RETRY_ACCEPT: Duration = Duration::from_millis(100);
 /// How long connections that the system has already made are accepted at shutdown.
 const LAST_CALL: Duration = Duration::from_millis(500);
 
+pub(super) struct Acceptor {
+    listener: TcpListener,
+    limiter: Arc<ConnectionLimiter>,
+    config: Arc<ServerConfig>,
+    /// When to stop accepting, once the shutdown has begun.
+    last_call: Option<Instant>,
+}
+
 impl Acceptor {
     pub(super) fn new(
         listener: TcpListener,
-        config: &ServerConfig,
-        limits: Arc<ConnectionLimits>,
+        config: Arc<ServerConfig>,
+        limiter: Arc<ConnectionLimiter>,
     ) -> Self {
         Self {
             listener,
-            limits,
-            exempt: config.exempt.clone(),
-            metrics: config.metrics.clone(),
+            limiter,
+            config,
             last_call: None,
         }
     }
@@ -70,52 +66,46 @@ impl Acceptor {
                 accepted = self.listener.accept() => accepted,
                 () = stop.cancelled() => return None,
             };
-            match accepted {
+            let error = match accepted {
                 Ok((socket, peer)) => {
-                    self.metrics.accepted.inc();
+                    self.config.metrics.accepted.inc();
                     self.wait_for_room(&make_room).await;
-                    match self.limits.take(peer.ip(), self.exempt.contains(peer.ip())) {
+                    let is_exempt = (self.config.exempt)(peer.ip());
+                    match self.limiter.take(peer.ip(), is_exempt) {
                         Ok(permit) => return Some((socket, peer, permit)),
-                        Err(Full::All) => _ = self.metrics.full.inc(),
-                        Err(Full::Address) => _ = self.metrics.address_full.inc(),
+                        Err(reason) => self.config.metrics.refused(reason),
                     }
+                    continue;
                 }
-                // The client's own fault, or it has left already.
-                Err(error) if is_of_one_connection(&error) => {}
-                Err(error) if descriptors::are_exhausted(&error) => {
+                Err(error) => error,
+            };
+            match error.kind() {
+                // The client has already disconnected.
+                ErrorKind::ConnectionRefused
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::ConnectionReset => continue,
+                _ if descriptors::are_exhausted(&error) => {
                     descriptors::report_exhausted("accepting a connection");
                     make_room(ROOM_FOR_DESCRIPTORS);
-                    tokio::time::sleep(RETRY_ACCEPT).await;
                 }
-                Err(error) => {
-                    tracing::error!(%error, "failed to accept a connection");
-                    tokio::time::sleep(RETRY_ACCEPT).await;
-                }
+                _ => tracing::error!(%error, "failed to accept a connection"),
             }
+            tokio::time::sleep(RETRY_ACCEPT).await;
         }
     }
 
-    /// Connections that are closed to make room take a moment to go.
+    /// Connections that are closed to make room take a moment to end.
     async fn wait_for_room(&self, make_room: &impl Fn(usize)) {
         let deadline = Instant::now() + ROOM_WAIT;
         loop {
-            let surplus = self.limits.surplus();
+            let surplus = self.limiter.surplus();
             if surplus > 0 {
                 make_room(surplus);
             }
-            if !self.limits.is_full() || Instant::now() > deadline {
+            if !self.limiter.is_full() || Instant::now() > deadline {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
-}
-
-fn is_of_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-    )
 }

@@ -5,51 +5,36 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-type Labels = [(&'static str, &'static str); 1];
+type ByReason = Family<[(&'static str, &'static str); 1], Counter>;
 
-/// Metrics of one listener. By default they are not exported.
+/// All reasons, so that each is exported from the beginning.
+const REFUSED: &str = "full address";
+const CLOSED: &str =
+    "malformed handshake control_frames head_timeout idle_timeout send_timeout age shed drain";
+
+/// Metrics of one listener. They are not exported until they are registered.
 #[derive(Clone, Debug)]
 pub struct ServerMetrics {
-    refused: Family<Labels, Counter>,
-    closed: Family<Labels, Counter>,
     pub(super) open: Gauge,
     pub(super) accepted: Counter,
-    pub(super) full: Counter,
-    pub(super) address_full: Counter,
-    pub(super) malformed: Counter,
-    pub(super) handshake: Counter,
-    pub(super) control_frames: Counter,
-    pub(super) head_timeout: Counter,
-    pub(super) idle_timeout: Counter,
-    pub(super) send_timeout: Counter,
-    pub(super) age: Counter,
-    pub(super) shed: Counter,
-    pub(super) drain: Counter,
+    refused: ByReason,
+    closed: ByReason,
 }
 
 impl Default for ServerMetrics {
     fn default() -> Self {
-        let refused = Family::<Labels, Counter>::default();
-        let closed = Family::<Labels, Counter>::default();
-        let of = |family: &Family<Labels, Counter>, reason| {
-            family.get_or_create(&[("reason", reason)]).clone()
+        let all = |reasons: &'static str| {
+            let family = ByReason::default();
+            for reason in reasons.split(' ') {
+                drop(family.get_or_create(&[("reason", reason)]));
+            }
+            family
         };
         Self {
             open: Gauge::default(),
             accepted: Counter::default(),
-            full: of(&refused, "full"),
-            address_full: of(&refused, "address"),
-            malformed: of(&closed, "malformed"),
-            handshake: of(&closed, "handshake"),
-            control_frames: of(&closed, "control_frames"),
-            head_timeout: of(&closed, "head_timeout"),
-            idle_timeout: of(&closed, "idle_timeout"),
-            send_timeout: of(&closed, "send_timeout"),
-            age: of(&closed, "age"),
-            shed: of(&closed, "shed"),
-            drain: of(&closed, "drain"),
-            refused,
-            closed,
+            refused: all(REFUSED),
+            closed: all(CLOSED),
         }
     }
 }
@@ -64,25 +49,23 @@ impl ServerMetrics {
 
     /// Exports them by this registry.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "connections_open",
-            "Connections that are open",
-            self.open.clone(),
-        );
-        registry.register(
-            "connections_accepted",
-            "Connections that were accepted",
-            self.accepted.clone(),
-        );
-        registry.register(
-            "connections_refused",
-            "Connections that were closed at once because a maximum was reached, in all or of their address",
-            self.refused.clone(),
-        );
-        registry.register(
-            "connections_closed_early",
-            "Connections that the server closed: because of what they sent, because they took too long, or to make room",
-            self.closed.clone(),
-        );
+        let help = "Open connections";
+        registry.register("connections_open", help, self.open.clone());
+        let help = "Accepted connections";
+        registry.register("connections_accepted", help, self.accepted.clone());
+        let help = "Connections closed at once because of a maximum, of all or of their address";
+        registry.register("connections_refused", help, self.refused.clone());
+        let help = "Connections closed for what they sent, for being slow, or to make room";
+        registry.register("connections_closed_early", help, self.closed.clone());
+    }
+
+    /// Counts a connection that was closed at once.
+    pub(super) fn refused(&self, reason: &'static str) {
+        self.refused.get_or_create(&[("reason", reason)]).inc();
+    }
+
+    /// Counts a connection that the server closes.
+    pub(super) fn closed(&self, reason: &'static str) {
+        self.closed.get_or_create(&[("reason", reason)]).inc();
     }
 }

@@ -1,9 +1,8 @@
 //! The state of a connection: what it does, since when, and what it has to do next.
 //!
 //! A request costs a few plain stores and no timer. Time is a number that [`Connections`](super::connections::Connections)
-//! sets from time to time; it also checks all connections then, and ends those that take too long.
+//! sets a few times a second; it also checks all connections then, and ends those that take too long.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -12,19 +11,19 @@ use std::time::Duration;
 /// At shutdown, a connection that was idle for this long has no request on its way.
 pub(super) const QUIET: Duration = Duration::from_secs(1);
 
-/// What all connections of a crowd have in shared.
+/// What all connections of a runtime have in common.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct CommonState {
     /// Milliseconds since the beginning.
     pub(super) now: AtomicU64,
-    /// Whether the program is stopping, so that responses say `Connection: close`.
-    pub(super) stopping: AtomicBool,
+    /// Whether the server shuts down, so that responses carry `Connection: close`.
+    pub(super) is_stopping: AtomicBool,
 }
 
 /// What a connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     /// It was accepted, and no request has come yet.
     Opening,
     /// The head of a further request has begun to arrive.
@@ -35,7 +34,6 @@ pub(super) enum Phase {
     Busy,
     /// The last response is sent; the client has yet to receive it.
     Closing,
-    /// It is closed.
     Ended,
 }
 
@@ -43,7 +41,6 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Order {
-    /// Go on.
     Continue,
     /// End when the requests in flight have ended.
     Finish,
@@ -51,69 +48,65 @@ pub(super) enum Order {
     Cut,
 }
 
-/// One connection.
-#[derive(Debug)]
+/// The state of one connection.
+#[derive(Debug, Default)]
 pub(super) struct ConnectionState {
-    shared: Arc<Shared>,
+    common: Arc<CommonState>,
     phase: AtomicU8,
-    since: AtomicU64,
+    phase_since: AtomicU64,
+    closing_since: AtomicU64,
     /// When it reaches its maximum age.
     old_at: u64,
-    /// In HTTP/2: how many responses wait for the client to read on, and when any of them last moved.
+    /// HTTP/2: how many responses wait for the client to read, and when any of them last moved.
     withheld: AtomicU32,
-    moved: AtomicU64,
+    moved_at: AtomicU64,
     /// When a write began to wait for the client; 0 if none does.
-    stalled: AtomicU64,
-    closing_since: AtomicU64,
+    stalled_since: AtomicU64,
     in_flight: AtomicU32,
     order: AtomicU8,
-    /// Whether it had been idle for [`QUIET`] when it was asked to finish.
+    /// Whether it had been idle for [`QUIET`] when it was ordered to finish, and no request has come since.
     finishes_idle: AtomicBool,
-    is_two: AtomicBool,
-    has_asked: AtomicBool,
+    is_http2: AtomicBool,
+    had_request: AtomicBool,
     waker: OnceLock<Waker>,
 }
 
 impl ConnectionState {
-    pub(super) fn new(shared: Arc<Shared>, max_age: Duration) -> Self {
-        let now = shared.now.load(Relaxed);
+    pub(super) fn new(common: &Arc<CommonState>, max_age: Duration) -> Self {
+        let now = common.now.load(Relaxed);
         let age = u64::try_from(max_age.as_millis()).unwrap_or(u64::MAX);
-        let earlier = RandomState::new().hash_one(now) % (age / 8).max(1);
+        let earlier = fastrand::u64(..(age / 8).max(1));
         Self {
-            shared,
-            phase: AtomicU8::new(Phase::Opening as u8),
-            since: AtomicU64::new(now),
+            common: Arc::clone(common),
+            phase_since: now.into(),
+            closing_since: now.into(),
+            moved_at: now.into(),
             old_at: now.saturating_add(age - earlier),
-            withheld: AtomicU32::new(0),
-            moved: AtomicU64::new(now),
-            stalled: AtomicU64::new(0),
-            closing_since: AtomicU64::new(0),
-            in_flight: AtomicU32::new(0),
-            order: AtomicU8::new(Order::Continue as u8),
-            finishes_idle: AtomicBool::new(false),
-            is_two: AtomicBool::new(false),
-            has_asked: AtomicBool::new(false),
-            waker: OnceLock::new(),
+            ..Self::default()
         }
     }
 
     fn now(&self) -> u64 {
-        self.shared.now.load(Relaxed)
+        self.common.now.load(Relaxed)
     }
 
-    fn set(&self, phase: Phase) {
-        self.since.store(self.now(), Relaxed);
+    fn elapsed(&self, since: &AtomicU64) -> Duration {
+        Duration::from_millis(self.now().saturating_sub(since.load(Relaxed)))
+    }
+
+    pub(super) fn enter(&self, phase: ConnectionPhase) {
+        self.phase_since.store(self.now(), Relaxed);
         self.phase.store(phase as u8, Relaxed);
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> ConnectionPhase {
         match self.phase.load(Relaxed) {
-            4 => Phase::Closing,
-            5 => Phase::Ended,
-            _ if self.has_requests() => Phase::Busy,
-            0 => Phase::Opening,
-            1 => Phase::Head,
-            _ => Phase::Idle,
+            4 => ConnectionPhase::Closing,
+            5 => ConnectionPhase::Ended,
+            _ if self.has_requests() => ConnectionPhase::Busy,
+            0 => ConnectionPhase::Opening,
+            1 => ConnectionPhase::Head,
+            _ => ConnectionPhase::Idle,
         }
     }
 
@@ -125,116 +118,104 @@ impl ConnectionState {
         }
     }
 
-    /// For how many milliseconds it has been in its phase.
-    pub(super) fn for_ms(&self) -> u64 {
-        self.now().saturating_sub(self.since.load(Relaxed))
+    pub(super) fn in_phase_for(&self) -> Duration {
+        self.elapsed(&self.phase_since)
     }
 
-    pub(super) fn stalled_for_ms(&self) -> u64 {
-        match self.stalled.load(Relaxed) {
-            0 => 0,
-            stalled => self.now().saturating_sub(stalled),
-        }
+    pub(super) fn closing_for(&self) -> Duration {
+        self.elapsed(&self.closing_since)
     }
 
-    /// In HTTP/2: for how long no response has moved, while the client could read some.
-    pub(super) fn withheld_for_ms(&self) -> u64 {
-        match self.withheld.load(Relaxed) {
-            0 => 0,
-            _ => self.now().saturating_sub(self.moved.load(Relaxed)),
+    /// For how long the client could read something, and has not.
+    pub(super) fn not_read_for(&self) -> Duration {
+        let mut longest = Duration::ZERO;
+        if self.stalled_since.load(Relaxed) != 0 {
+            longest = self.elapsed(&self.stalled_since);
         }
+        if self.withheld.load(Relaxed) != 0 {
+            longest = longest.max(self.elapsed(&self.moved_at));
+        }
+        longest
     }
 
     pub(super) fn is_too_old(&self) -> bool {
         self.now() >= self.old_at
     }
 
-    pub(super) fn closing_for_ms(&self) -> u64 {
-        self.now().saturating_sub(self.closing_since.load(Relaxed))
+    pub(super) fn set_http2(&self) {
+        self.is_http2.store(true, Relaxed);
     }
 
-    /// Notes that it speaks HTTP/2.
-    pub(super) fn speaks_two(&self) {
-        self.is_two.store(true, Relaxed);
+    pub(super) fn is_http2(&self) -> bool {
+        self.is_http2.load(Relaxed)
     }
 
-    pub(super) fn is_two(&self) -> bool {
-        self.is_two.load(Relaxed)
-    }
-
-    /// Whether any request is in flight.
     pub(super) fn has_requests(&self) -> bool {
         self.in_flight.load(Relaxed) > 0
     }
 
-    /// Whether the client had its last response, and time to send another request, before the connection was asked to
-    /// finish. No request has come since.
+    /// Whether no response can be lost when it closes at shutdown: the client had time to read the last one.
     pub(super) fn finishes_idle(&self) -> bool {
-        self.finishes_idle.load(Relaxed)
+        self.is_stopping() && self.finishes_idle.load(Relaxed)
     }
 
-    /// Whether it has ever sent a complete head.
-    pub(super) fn has_asked(&self) -> bool {
-        self.has_asked.load(Relaxed)
+    /// Whether the client has ever sent a complete head.
+    pub(super) fn had_request(&self) -> bool {
+        self.had_request.load(Relaxed)
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.shared.stopping.load(Relaxed)
+        self.common.is_stopping.load(Relaxed)
     }
 
-    /// Something was read. In HTTP/2 that may be any frame, so the phase stays.
-    pub(super) fn has_read(&self) {
+    /// Notes that something was read. In HTTP/2 that may be any frame, so the phase stays.
+    pub(super) fn note_read(&self) {
         match self.phase() {
-            Phase::Idle if !self.is_two() => self.set(Phase::Head),
+            ConnectionPhase::Idle if !self.is_http2() => self.enter(ConnectionPhase::Head),
             // The client still sends, so it may not have received the last response yet.
-            Phase::Closing => self.since.store(self.now(), Relaxed),
+            ConnectionPhase::Closing => self.phase_since.store(self.now(), Relaxed),
             _ => {}
         }
     }
 
-    pub(super) fn write_waits(&self) {
-        if self.stalled.load(Relaxed) == 0 {
-            self.stalled.store(self.now().max(1), Relaxed);
+    pub(super) fn note_write(&self, is_waiting: bool) {
+        let was_waiting = self.stalled_since.load(Relaxed) != 0;
+        match (was_waiting, is_waiting) {
+            (false, true) => self.stalled_since.store(self.now().max(1), Relaxed),
+            (true, false) => self.stalled_since.store(0, Relaxed),
+            _ => {}
         }
     }
 
-    pub(super) fn has_written(&self) {
-        if self.stalled.load(Relaxed) != 0 {
-            self.stalled.store(0, Relaxed);
-        }
-    }
-
-    pub(super) fn closes(&self) {
+    /// Notes that the last response is sent.
+    pub(super) fn note_closing(&self) {
         self.closing_since.store(self.now(), Relaxed);
-        self.set(Phase::Closing);
+        self.enter(ConnectionPhase::Closing);
     }
 
-    pub(super) fn has_ended(&self) {
-        self.set(Phase::Ended);
-    }
-
-    /// A request is in flight until the result is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+    /// Counts a request as in flight until the result is dropped.
+    pub(super) fn begin_request(self: &Arc<Self>) -> RequestInFlight {
         self.in_flight.fetch_add(1, Relaxed);
-        self.has_asked.store(true, Relaxed);
+        self.had_request.store(true, Relaxed);
         // The client has yet to receive the response to this one.
         self.finishes_idle.store(false, Relaxed);
-        self.set(Phase::Idle);
-        InFlight(Arc::clone(self))
+        self.enter(ConnectionPhase::Idle);
+        RequestInFlight(Arc::clone(self))
     }
 
-    /// The task that serves it, which is woken by orders.
+    /// Sets the task that orders wake.
     pub(super) fn set_waker(&self, waker: &Waker) {
         self.waker.get_or_init(|| waker.clone());
     }
 
-    pub(super) fn order_to(&self, order: Order) {
+    pub(super) fn give(&self, order: Order) {
         if order == Order::Finish {
-            let is_idle = matches!(self.phase(), Phase::Opening | Phase::Idle);
-            let is_quiet = u128::from(self.for_ms()) >= QUIET.as_millis();
-            self.finishes_idle.store(is_idle && is_quiet, Relaxed);
+            let phase = self.phase();
+            let is_idle = matches!(phase, ConnectionPhase::Opening | ConnectionPhase::Idle);
+            let is_quiet = is_idle && self.in_phase_for() >= QUIET;
+            self.finishes_idle.store(is_quiet, Relaxed);
             // From here on it has a short time to finish.
-            self.since.store(self.now(), Relaxed);
+            self.phase_since.store(self.now(), Relaxed);
         }
         self.order.store(order as u8, Relaxed);
         if let Some(waker) = self.waker.get() {
@@ -243,15 +224,24 @@ impl ConnectionState {
     }
 }
 
-/// A response in HTTP/2. It is withheld from when a part of it was handed on until the next is polled for, which is when
-/// the client has read enough.
-#[derive(Debug)]
-pub(super) struct Flow {
+/// A request in flight on a connection.
+pub(super) struct RequestInFlight(Arc<ConnectionState>);
+
+impl Drop for RequestInFlight {
+    fn drop(&mut self) {
+        self.0.phase_since.store(self.0.now(), Relaxed);
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A response over HTTP/2. It is withheld from when a part of it was passed on until the next is polled for, which is when the
+/// client has read enough.
+pub(super) struct ResponseFlow {
     state: Arc<ConnectionState>,
     is_withheld: bool,
 }
 
-impl Flow {
+impl ResponseFlow {
     pub(super) fn new(state: Arc<ConnectionState>) -> Self {
         Self {
             state,
@@ -259,9 +249,9 @@ impl Flow {
         }
     }
 
-    /// Notes whether a part was handed on, or there is nothing to send now.
-    pub(super) fn moves(&mut self, is_withheld: bool) {
-        self.state.moved.store(self.state.now(), Relaxed);
+    /// Notes whether a part was passed on, or there is nothing to send now.
+    pub(super) fn note(&mut self, is_withheld: bool) {
+        self.state.moved_at.store(self.state.now(), Relaxed);
         match (self.is_withheld, is_withheld) {
             (false, true) => _ = self.state.withheld.fetch_add(1, Relaxed),
             (true, false) => _ = self.state.withheld.fetch_sub(1, Relaxed),
@@ -271,20 +261,9 @@ impl Flow {
     }
 }
 
-impl Drop for Flow {
+impl Drop for ResponseFlow {
     fn drop(&mut self) {
-        self.moves(false);
-    }
-}
-
-/// A request of a connection.
-#[derive(Debug)]
-pub(super) struct InFlight(Arc<ConnectionState>);
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.since.store(self.0.now(), Relaxed);
-        self.0.in_flight.fetch_sub(1, Relaxed);
+        self.note(false);
     }
 }
 
@@ -293,34 +272,35 @@ mod tests {
     use super::*;
 
     fn state() -> Arc<ConnectionState> {
-        let shared = Arc::<Shared>::default();
-        Arc::new(ConnectionState::new(shared, Duration::from_secs(3_600)))
+        let common = Arc::<CommonState>::default();
+        common.is_stopping.store(true, Relaxed);
+        Arc::new(ConnectionState::new(&common, Duration::from_secs(3_600)))
     }
 
     #[test]
     fn connection_with_requests_in_flight_is_never_idle() {
         let state = state();
-        assert_eq!(state.phase(), Phase::Opening);
-        let (one, other) = (state.begin(), state.begin());
-        assert_eq!(state.phase(), Phase::Busy);
+        assert_eq!(state.phase(), ConnectionPhase::Opening);
+        let (one, other) = (state.begin_request(), state.begin_request());
+        assert_eq!(state.phase(), ConnectionPhase::Busy);
         drop(one);
-        assert_eq!(state.phase(), Phase::Busy);
+        assert_eq!(state.phase(), ConnectionPhase::Busy);
         drop(other);
-        assert_eq!(state.phase(), Phase::Idle);
+        assert_eq!(state.phase(), ConnectionPhase::Idle);
         // Bytes that arrive while a request is in flight begin no head of another.
-        let one = state.begin();
-        state.has_read();
+        let one = state.begin_request();
+        state.note_read();
         drop(one);
-        assert_eq!(state.phase(), Phase::Idle);
+        assert_eq!(state.phase(), ConnectionPhase::Idle);
     }
 
     #[test]
     fn request_after_the_order_to_finish_gives_the_client_more_time() {
         let state = state();
-        state.shared.now.store(2_000, Relaxed);
-        state.order_to(Order::Finish);
+        state.common.now.store(2_000, Relaxed);
+        state.give(Order::Finish);
         assert!(state.finishes_idle());
-        drop(state.begin());
+        drop(state.begin_request());
         assert!(!state.finishes_idle());
     }
 }

@@ -1,5 +1,4 @@
-//! The socket of a connection: reads and pending writes are noted in its state, and it is closed so that the client
-//! receives the last response.
+//! The socket of a connection. Reads and pending writes are noted, and it is closed so that the client gets the last response.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,14 +8,12 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::connection_limits::ConnectionPermit;
+use super::connection_limiter::ConnectionPermit;
 use super::state::ConnectionState;
 
 /// How many reads of unwanted data are made before other tasks run.
-const MOST_READS: usize = 16;
+const MAX_READS: usize = 16;
 
-/// A socket with its permit.
-#[derive(Debug)]
 pub(super) struct TrackedStream {
     socket: TcpStream,
     state: Arc<ConnectionState>,
@@ -42,25 +39,16 @@ impl TrackedStream {
         &self.socket
     }
 
-    fn noted<T>(&self, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        match written.is_pending() {
-            true => self.state.write_waits(),
-            false => self.state.has_written(),
-        }
-        written
-    }
-
     /// Reads until the client has closed its side. If a socket were closed with unread data, the system would send a reset,
     /// which can overtake the response: a client that sends a long body would never see why it was rejected.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut unwanted = [0; 4_096];
-        for _ in 0..MOST_READS {
+        for _ in 0..MAX_READS {
             let mut buffer = ReadBuf::new(&mut unwanted);
             match ready!(Pin::new(&mut self.socket).poll_read(context, &mut buffer)) {
-                Ok(()) if buffer.filled().is_empty() => return Poll::Ready(Ok(())),
-                Ok(()) => self.state.has_read(),
-                // The client is gone, which is all that is wanted.
-                Err(_) => return Poll::Ready(Ok(())),
+                Ok(()) if !buffer.filled().is_empty() => self.state.note_read(),
+                // The client has closed its side, or has disconnected.
+                _ => return Poll::Ready(Ok(())),
             }
         }
         context.waker().wake_by_ref();
@@ -76,7 +64,7 @@ impl AsyncRead for TrackedStream {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.socket).poll_read(context, buffer);
         if read.is_ready() {
-            self.state.has_read();
+            self.state.note_read();
         }
         read
     }
@@ -89,7 +77,8 @@ impl AsyncWrite for TrackedStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write(context, bytes);
-        self.noted(written)
+        self.state.note_write(written.is_pending());
+        written
     }
 
     fn poll_write_vectored(
@@ -98,22 +87,24 @@ impl AsyncWrite for TrackedStream {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write_vectored(context, parts);
-        self.noted(written)
+        self.state.note_write(written.is_pending());
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.socket.is_write_vectored()
+        true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(context)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A socket has no buffer of its own.
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_shut_down {
             ready!(Pin::new(&mut self.socket).poll_shutdown(context))?;
             self.is_shut_down = true;
-            self.state.closes();
+            self.state.note_closing();
         }
         self.poll_linger(context)
     }

@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tollgate_config::Config;
-use tollgate_http::server::{self, ExemptAddresses, ServerConfig, ServerMetrics};
+use tollgate_http::server::{self, ServerConfig, ServerMetrics};
 
 use super::Source;
 use super::connection_budget::ConnectionBudget;
@@ -85,7 +85,7 @@ impl Opening<'_> {
         let server = ServerConfig {
             max_connections: config.connections.max_connections,
             per_address: config.connections.per_address,
-            exempt: ExemptAddresses::new(move |ip| policies.policy().identity().trusts(ip)),
+            exempt: Arc::new(move |ip| policies.policy().identity().trusts(ip)),
             max_streams: SERVICE_STREAMS,
             max_head_bytes: SERVICE_HEAD_BYTES,
             metrics: ServerMetrics::new(own.sub_registry_with_prefix("service")),

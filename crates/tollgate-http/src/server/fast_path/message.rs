@@ -1,33 +1,36 @@
 //! Reading and writing the messages of the fast path.
 
+use std::cell::Cell;
+use std::io::Write as _;
 use std::mem::MaybeUninit;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, EXPECT, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
 use httparse::{ParserConfig, Status};
+use httpdate::HttpDate;
 use hyper::ext::ReasonPhrase;
 use quanta::Instant;
 
-use super::date;
 use crate::http1::push_header;
 
 /// Requests with more headers are left to hyper.
 const MAX_HEADERS: usize = 64;
 
-/// Room for headers that are added on the way, a request id and those of a trace, so that nothing is moved when they are.
+/// Room for headers that are added on the way (a request id, a trace), so that nothing is moved then.
 const ADDED_HEADERS: usize = 3;
 
 /// The request at the beginning of `bytes`, and where it ends. `None` if hyper has to read it.
 #[must_use]
 pub fn parse_request(bytes: &[u8], max_head_bytes: usize) -> Option<(Request<()>, usize)> {
-    let mut fields = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let mut lines = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut head = httparse::Request::new(&mut []);
     // One copy, which all values share.
     let bytes = Bytes::copy_from_slice(bytes);
     let parsed =
-        ParserConfig::default().parse_request_with_uninit_headers(&mut head, &bytes, &mut fields);
+        ParserConfig::default().parse_request_with_uninit_headers(&mut head, &bytes, &mut lines);
     let Ok(Status::Complete(end)) = parsed else {
         return None;
     };
@@ -38,14 +41,14 @@ pub fn parse_request(bytes: &[u8], max_head_bytes: usize) -> Option<(Request<()>
     }
     let uri = Uri::from_maybe_shared(bytes.slice_ref(head.path?.as_bytes())).ok()?;
     let mut headers = HeaderMap::with_capacity(head.headers.len() + ADDED_HEADERS);
-    for field in head.headers.iter() {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
+    for line in head.headers.iter() {
+        let name = HeaderName::from_bytes(line.name.as_bytes()).ok()?;
         match name {
             CONTENT_LENGTH | TRANSFER_ENCODING | UPGRADE | EXPECT => return None,
-            CONNECTION if !field.value.eq_ignore_ascii_case(b"keep-alive") => return None,
+            CONNECTION if !line.value.eq_ignore_ascii_case(b"keep-alive") => return None,
             _ => {}
         }
-        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value)).ok()?;
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(line.value)).ok()?;
         headers.append(name, value);
     }
     let mut request = Request::new(());
@@ -67,7 +70,10 @@ pub fn write_head<B: Body>(response: &Response<B>, head: &mut Vec<u8>) -> Option
     if !has_body || response.extensions().get::<ReasonPhrase>().is_some() {
         return None;
     }
-    push_status(status, status.canonical_reason()?, head);
+    let reason = status.canonical_reason()?;
+    for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
+        head.extend_from_slice(part.as_bytes());
+    }
     let mut digits = itoa::Buffer::new();
     let digits = digits.format(length).as_bytes();
     let (mut has_length, mut has_date) = (false, false);
@@ -82,7 +88,9 @@ pub fn write_head<B: Body>(response: &Response<B>, head: &mut Vec<u8>) -> Option
         push_header(name, value, head);
     }
     if !has_length {
-        push_length(digits, head);
+        for part in [b"content-length: ", digits, b"\r\n"] {
+            head.extend_from_slice(part);
+        }
     }
     if !has_date {
         push_date(Instant::now(), head);
@@ -91,52 +99,46 @@ pub fn write_head<B: Body>(response: &Response<B>, head: &mut Vec<u8>) -> Option
     Some(length)
 }
 
-fn push_status(status: StatusCode, reason: &str, head: &mut Vec<u8>) {
-    // The usual ones in one piece.
-    match status {
-        StatusCode::OK => return head.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
-        StatusCode::TOO_MANY_REQUESTS => {
-            return head.extend_from_slice(b"HTTP/1.1 429 Too Many Requests\r\n");
-        }
-        _ => {}
-    }
-    for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
-        head.extend_from_slice(part.as_bytes());
-    }
+const DATE_LENGTH: usize = "Sun, 06 Nov 1994 08:49:37 GMT".len();
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The last second of the last year that such a date can have.
+const LATEST: u64 = 253_402_300_799;
+
+thread_local! {
+    /// The date that was written last, and when its second is over.
+    static WRITTEN: Cell<[u8; DATE_LENGTH]> = const { Cell::new([0; DATE_LENGTH]) };
+    static UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-fn push_length(digits: &[u8], head: &mut Vec<u8>) {
-    for part in [b"content-length: ", digits, b"\r\n"] {
-        head.extend_from_slice(part);
-    }
-}
-
-fn push_date(now: Instant, head: &mut Vec<u8>) {
+/// Appends the date of `now`, which is formatted once a second.
+pub(super) fn push_date(now: Instant, head: &mut Vec<u8>) {
+    let until = UNTIL.try_with(Cell::get).ok().flatten();
+    // A counter that was set back, which happens when a machine is moved, must not stop the clock.
+    let is_current = |until: Instant| now < until && until.duration_since(now) <= SECOND;
+    let written = match until {
+        Some(until) if is_current(until) => WRITTEN.try_with(Cell::get),
+        _ => Ok(format_date(now)),
+    };
     head.extend_from_slice(b"date: ");
-    date::push(now, head);
+    head.extend_from_slice(&written.unwrap_or_else(|_| format_date(now)));
     head.extend_from_slice(b"\r\n");
 }
 
-/// Appends a complete response. `lines` are its headers but for length and date, each with its line end.
-pub(super) fn push_response(
-    status: StatusCode,
-    lines: &[&[u8]],
-    body: &[u8],
-    now: Instant,
-    response: &mut Vec<u8>,
-) {
-    push_status(
-        status,
-        status.canonical_reason().unwrap_or_default(),
-        response,
-    );
-    for line in lines {
-        response.extend_from_slice(line);
-    }
-    push_length(itoa::Buffer::new().format(body.len()).as_bytes(), response);
-    push_date(now, response);
-    response.extend_from_slice(b"\r\n");
-    response.extend_from_slice(body);
+#[cold]
+fn format_date(now: Instant) -> [u8; DATE_LENGTH] {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.unwrap_or_default();
+    let second = Duration::from_secs(since.as_secs().min(LATEST));
+    let mut written = [0; DATE_LENGTH];
+    // All dates are as long as that.
+    let _ = write!(&mut written[..], "{}", HttpDate::from(UNIX_EPOCH + second));
+    let rest = SECOND.saturating_sub(since.saturating_sub(second));
+    // A thread that ends has nothing to keep.
+    let _ = WRITTEN.try_with(|kept| kept.set(written));
+    let _ = UNTIL.try_with(|kept| kept.set(Some(now + rest)));
+    written
 }
 
 #[cfg(test)]

@@ -1,100 +1,67 @@
-//! Rejects a target with a character that must be encoded, and says which. hyper would answer with an empty 400, which
-//! helps nobody: some clients send such characters, and other servers accept them.
+//! Rejects a target with a character that must be encoded, and names it. hyper would answer with an empty 400, which is no help:
+//! some clients send such characters, and other servers accept them.
 
-use std::fmt;
-
-use http::{StatusCode, Uri};
+use http::Uri;
 use quanta::Instant;
 
-use super::message::push_response;
+use super::message::push_date;
 
-/// A byte of a target that must be encoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Unencoded {
-    at: usize,
-    byte: u8,
-}
-
-impl Unencoded {
-    /// The first one, if that is why the target is malformed.
-    fn in_target(target: &[u8]) -> Option<Self> {
-        if target.first() != Some(&b'/') || Uri::try_from(target).is_ok() {
-            return None;
-        }
-        let query = target.iter().position(|byte| *byte == b'?');
-        let query = query.unwrap_or(target.len());
-        let is_odd = |at: usize, byte: u8| match byte {
-            b'<' | b'>' => true,
-            b'"' => at > query,
-            b'`' => at < query,
-            _ => false,
-        };
-        let mut bytes = target.iter().copied().enumerate();
-        let odd = bytes
-            .find(|(at, byte)| is_odd(*at, *byte))
-            .map(|(at, _)| at);
-        let not_text = std::str::from_utf8(target)
-            .err()
-            .map(|error| error.valid_up_to());
-        let at = odd.into_iter().chain(not_text).min()?;
-        Some(Self {
-            at,
-            byte: *target.get(at)?,
-        })
+/// The position and value of the first byte that must be encoded, if that is why a target is malformed.
+fn unencoded(target: &[u8]) -> Option<(usize, u8)> {
+    if target.first() != Some(&b'/') || Uri::try_from(target).is_ok() {
+        return None;
     }
+    let query = target.iter().position(|byte| *byte == b'?');
+    let query = query.unwrap_or(target.len());
+    let is_unencoded = |at: usize, byte: u8| match byte {
+        b'<' | b'>' => true,
+        b'"' => at > query,
+        b'`' => at < query,
+        _ => false,
+    };
+    let mut bytes = target.iter().copied().enumerate();
+    let first = bytes.find(|(at, byte)| is_unencoded(*at, *byte));
+    let not_utf8 = std::str::from_utf8(target).err();
+    let not_utf8 = not_utf8.map(|error| error.valid_up_to());
+    let at = first.map(|(at, _)| at).into_iter().chain(not_utf8).min()?;
+    Some((at, *target.get(at)?))
 }
 
-impl fmt::Display for Unencoded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at, byte } = self;
-        write!(f, "The target of the request has ")?;
-        match byte {
-            0x80.. => write!(f, "a byte that is not UTF-8")?,
-            byte => write!(f, "an unencoded {}", char::from(*byte))?,
-        }
-        write!(f, " at byte {at}. Send it as %{byte:02X}.")
-    }
-}
-
-/// The response to the request at the beginning of `bytes`, if its head is complete and its target has a character that must
-/// be encoded. hyper rejects all of these as well.
+/// The response to a request whose head is complete and whose target has such a character. hyper rejects all of these as well.
 #[must_use]
 pub fn rejection(bytes: &[u8]) -> Option<Vec<u8>> {
-    let is_whole = |end: &[u8]| bytes.windows(end.len()).any(|window| window == end);
-    let line = bytes
+    let mut lines = bytes
         .trim_ascii_start()
-        .split(|byte| matches!(byte, b'\r' | b'\n'))
-        .next()?;
+        .split(|byte| b"\r\n".contains(byte));
     // httparse has no target for what is not UTF-8.
-    let mut words = line.split(|byte| *byte == b' ');
+    let mut words = lines.next()?.split(|byte| *byte == b' ');
     let (Some(method), Some(target), Some(b"HTTP/1.1" | b"HTTP/1.0"), None) =
         (words.next(), words.next(), words.next(), words.next())
     else {
         return None;
     };
-    let unencoded = Unencoded::in_target(target)?;
-    if !is_whole(b"\n\r\n") && !is_whole(b"\n\n") {
+    let (at, byte) = unencoded(target)?;
+    let has = |end: &[u8]| bytes.windows(end.len()).any(|window| window == end);
+    if !has(b"\n\r\n") && !has(b"\n\n") {
         return None;
     }
-    let detail = unencoded.to_string().replace('"', "\\\"");
+    let what = match byte {
+        0x80.. => "a byte that is not UTF-8".to_owned(),
+        b'"' => "an unencoded \\\"".to_owned(),
+        _ => format!("an unencoded {}", char::from(byte)),
+    };
     let body = format!(
-        "{{\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400,\"detail\":\"{detail}\"}}"
+        r#"{{"type":"about:blank","title":"Bad Request","status":400,"detail":"The target of the request has {what} at byte {at}. Send it as %{byte:02X}."}}"#
     );
-    let lines: [&[u8]; 2] = [
-        b"content-type: application/problem+json\r\n",
-        b"connection: close\r\n",
-    ];
-    let mut response = Vec::new();
-    let status = StatusCode::BAD_REQUEST;
-    push_response(
-        status,
-        &lines,
-        body.as_bytes(),
-        Instant::now(),
-        &mut response,
-    );
-    if method == b"HEAD" {
-        response.truncate(response.len() - body.len());
+    let mut response = format!(
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\nconnection: close\r\ncontent-length: {}\r\n",
+        body.len()
+    )
+    .into_bytes();
+    push_date(Instant::now(), &mut response);
+    response.extend_from_slice(b"\r\n");
+    if method != b"HEAD" {
+        response.extend_from_slice(body.as_bytes());
     }
     Some(response)
 }
@@ -104,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_character_that_must_be_encoded_is_named() {
+    fn first_character_that_must_be_encoded_is_found() {
         for (target, expected) in [
             (&b"/?filter={\"a\":1}"[..], Some((10, b'"'))),
             (b"/a<b", Some((2, b'<'))),
@@ -117,8 +84,8 @@ mod tests {
             (b"admin", None),
             (b"/caf\xc3\xa9?\xc3\xa9", None),
         ] {
-            let found = Unencoded::in_target(target).map(|found| (found.at, found.byte));
-            assert_eq!(found, expected, "{}", target.escape_ascii());
+            let actual = unencoded(target);
+            assert_eq!(actual, expected, "{}", target.escape_ascii());
         }
     }
 }

@@ -7,7 +7,7 @@ fn request(text: &str) -> Option<(Request<()>, usize)> {
 }
 
 #[test]
-fn a_head_without_a_body_is_plain_and_what_follows_is_not_touched() {
+fn request_without_a_body_is_read_up_to_its_end() {
     let text =
         "DELETE /a?b HTTP/1.1\r\nHost: h\r\nConnection: Keep-Alive\r\nX-A: 1\r\nx-a: 2\r\n\r\nGET";
     let (read, end) = request(text).unwrap();
@@ -19,7 +19,7 @@ fn a_head_without_a_body_is_plain_and_what_follows_is_not_touched() {
 }
 
 #[test]
-fn whatever_else_is_asked_is_left_to_hyper() {
+fn other_requests_are_left_to_hyper() {
     for text in [
         "GET / HTTP/1.1\r\nhost: h\r\n",
         "HEAD / HTTP/1.1\r\nhost: h\r\n\r\n",
@@ -45,21 +45,21 @@ fn whatever_else_is_asked_is_left_to_hyper() {
     assert!(parse_request(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n", 20).is_none());
 }
 
-type Length = Either<Full<Bytes>, StreamBody<futures_util::stream::Empty<Frames>>>;
-type Frames = Result<http_body::Frame<Bytes>, std::convert::Infallible>;
+type Length = Either<Full<Bytes>, StreamBody<futures_util::stream::Empty<FrameResult>>>;
+type FrameResult = Result<http_body::Frame<Bytes>, std::convert::Infallible>;
 
 fn head(status: u16, fields: &[(&str, &str)], body: Length) -> Option<String> {
-    let mut answer = Response::builder().status(status);
+    let mut response = Response::builder().status(status);
     for (name, value) in fields {
-        answer = answer.header(*name, *value);
+        response = response.header(*name, *value);
     }
     let mut head = Vec::new();
-    write_head(&answer.body(body).unwrap(), &mut head)?;
+    write_head(&response.body(body).unwrap(), &mut head)?;
     Some(String::from_utf8(head).unwrap())
 }
 
 #[test]
-fn an_answer_says_how_long_it_is_and_when_it_was_given() {
+fn response_states_its_length_and_date() {
     let whole = || Either::Left(Full::from("abc"));
     let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
     assert_eq!(
@@ -75,7 +75,7 @@ fn an_answer_says_how_long_it_is_and_when_it_was_given() {
 }
 
 #[test]
-fn an_answer_that_is_not_plain_is_left_to_hyper() {
+fn other_responses_are_left_to_hyper() {
     let whole = || Either::Left(Full::from("abc"));
     assert_eq!(head(204, &[], Either::Left(Full::default())), None);
     assert_eq!(head(304, &[], Either::Left(Full::default())), None);
@@ -86,4 +86,28 @@ fn an_answer_that_is_not_plain_is_left_to_hyper() {
     assert_eq!(head(200, &[("trailer", "x-a")], whole()), None);
     let chunked = Either::Right(StreamBody::new(futures_util::stream::empty()));
     assert_eq!(head(200, &[], chunked), None);
+}
+
+#[test]
+fn date_is_kept_for_its_second_and_no_longer() {
+    let pushed = |now| {
+        let mut text = Vec::new();
+        push_date(now, &mut text);
+        let date = std::str::from_utf8(&text).unwrap().trim();
+        httpdate::parse_http_date(date.strip_prefix("date: ").unwrap()).unwrap()
+    };
+    let now = Instant::now();
+    let before = SystemTime::now();
+    let first = pushed(now);
+    assert!(first <= SystemTime::now());
+    assert!(first + Duration::from_secs(1) > before);
+    // Kept, whatever the clock shows; then the clock is read again.
+    WRITTEN.set(*b"Sun, 06 Nov 1994 08:49:37 GMT");
+    UNTIL.set(Some(now + Duration::from_secs(1)));
+    assert!(pushed(now + Duration::from_millis(999)) < first);
+    assert!(pushed(now + Duration::from_secs(1)) >= first);
+    // Nor is it kept by a counter that was set back.
+    WRITTEN.set(*b"Sun, 06 Nov 1994 08:49:37 GMT");
+    UNTIL.set(Some(now + Duration::from_secs(3_600)));
+    assert!(pushed(now) >= first);
 }

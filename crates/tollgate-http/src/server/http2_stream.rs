@@ -1,90 +1,107 @@
-//! Gathers the writes of an HTTP/2 connection, so that a flush is one system call.
+//! The stream of an HTTP/2 connection: a flush is one system call, and frames that carry nothing have to be paid for.
 //!
-//! h2 writes a DATA frame of 256 bytes or more by itself if the stream takes vectored writes, and then the frames after it: two
-//! writes for each small response, and most of what a response costs. If the stream does not, h2 copies frames of less than 1 KiB
-//! into its own buffer, and writes the head of a larger frame apart from the rest. This stream keeps the head until the rest comes.
+//! If a stream takes vectored writes, h2 writes a DATA frame of 256 bytes or more by itself, and then the frames after it: two
+//! writes for each small response, and most of its cost. If not, h2 copies frames of less than 1 KiB into its own buffer, and
+//! writes the head of a larger frame apart from the rest. This stream holds the head until the rest comes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::ServerMetrics;
+use super::frame_budget::FrameBudget;
 
 /// Longer writes are passed on at once.
 const MAX_HELD: usize = 2 * 1_024;
 
 /// A stream that holds short writes until the next flush or long write.
-#[derive(Debug)]
-pub(super) struct Gathered<T> {
+pub(super) struct Http2Stream<T> {
     stream: T,
     held: BytesMut,
+    budget: FrameBudget,
+    metrics: ServerMetrics,
 }
 
-impl<T: AsyncWrite + Unpin> Gathered<T> {
-    pub(super) fn new(stream: T) -> Self {
+impl<T: AsyncWrite + Unpin> Http2Stream<T> {
+    pub(super) fn new(stream: T, metrics: ServerMetrics) -> Self {
         Self {
             stream,
             held: BytesMut::new(),
+            budget: FrameBudget::new(Instant::now()),
+            metrics,
         }
     }
 
-    fn poll_write_held(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Writes what is held, and these bytes with it. Returns how many of the latter were written.
+    fn poll_write_held(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         while !self.held.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(context, &self.held))?;
+            let parts = [IoSlice::new(&self.held), IoSlice::new(bytes)];
+            let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(context, &parts))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.held.advance(written);
+            let of_held = written.min(self.held.len());
+            self.held.advance(of_held);
+            if written > of_held {
+                return Poll::Ready(Ok(written - of_held));
+            }
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(0))
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Gathered<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for Http2Stream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let read = buffer.filled().get(before..).unwrap_or_default();
+        if self.budget.read(read) {
+            return Poll::Ready(Ok(()));
+        }
+        self.metrics.closed("control_frames");
+        Poll::Ready(Err(io::Error::other("too many HTTP/2 control frames")))
     }
 }
 
 /// `is_write_vectored` stays false: see above.
-impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for Http2Stream<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        if this.held.len() + bytes.len() <= MAX_HELD {
-            this.held.extend_from_slice(bytes);
-            return Poll::Ready(Ok(bytes.len()));
-        }
-        while !this.held.is_empty() {
-            let parts = [IoSlice::new(&this.held), IoSlice::new(bytes)];
-            let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(context, &parts))?;
-            if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        let written = if self.held.len() + bytes.len() <= MAX_HELD {
+            self.held.extend_from_slice(bytes);
+            bytes.len()
+        } else {
+            match ready!(self.poll_write_held(context, bytes))? {
+                0 => ready!(Pin::new(&mut self.stream).poll_write(context, bytes))?,
+                written => written,
             }
-            let of_held = written.min(this.held.len());
-            this.held.advance(of_held);
-            if written > of_held {
-                return Poll::Ready(Ok(written - of_held));
-            }
-        }
-        Pin::new(&mut this.stream).poll_write(context, bytes)
+        };
+        self.budget.sent(written);
+        Poll::Ready(Ok(written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_write_held(context))?;
+        ready!(self.poll_write_held(context, &[]))?;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_write_held(context))?;
+        ready!(self.poll_write_held(context, &[]))?;
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
@@ -132,25 +149,26 @@ mod tests {
         }
     }
 
-    /// Writes parts of these lengths and flushes: how many writes that took, and whether all bytes arrived in order.
+    /// Writes parts of these lengths and flushes. Returns how many writes that took.
     async fn writes(lengths: &[usize], takes: usize) -> usize {
-        let mut gathered = Gathered::new(Socket {
+        let socket = Socket {
             takes,
             ..Socket::default()
-        });
+        };
+        let mut gathering = Http2Stream::new(socket, ServerMetrics::default());
         let mut expected = Vec::new();
         for (fill, length) in (b'a'..).zip(lengths) {
             let part = vec![fill; *length];
-            gathered.write_all(&part).await.unwrap();
+            gathering.write_all(&part).await.unwrap();
             expected.extend(part);
         }
-        gathered.flush().await.unwrap();
-        assert!(gathered.stream.received == expected, "{lengths:?} {takes}");
-        gathered.stream.writes
+        gathering.flush().await.unwrap();
+        assert!(gathering.stream.received == expected, "{lengths:?} {takes}");
+        gathering.stream.writes
     }
 
     #[tokio::test]
-    async fn a_flush_is_one_write() {
+    async fn flush_is_one_write() {
         assert_eq!(writes(&[10, 331, 20], usize::MAX).await, 1);
         assert_eq!(writes(&[1_024, 15_000], usize::MAX).await, 1);
         assert_eq!(writes(&[16_384], usize::MAX).await, 1);
@@ -158,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_takes_little_gets_every_byte_in_order() {
+    async fn slow_socket_gets_every_byte_in_order() {
         for takes in [1, 7, 1_023, 1_024, 1_025, 2_048, 5_000] {
             for lengths in [&[1_024, 15_000][..], &[2_048, 1], &[1, 2_048, 1, 4_096, 9]] {
                 writes(lengths, takes).await;

@@ -1,4 +1,4 @@
-//! Requests on their way to the handler. The connection's state counts them until their responses have been sent.
+//! Passes requests to the handler. The state of the connection counts them until their responses have been sent.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -12,18 +12,20 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::Handler;
-use super::state::{ConnectionState, Flow, InFlight};
+use super::state::{ConnectionState, RequestInFlight, ResponseFlow};
 use crate::body::IncomingBody;
 
-/// The requests of one connection.
+/// Over HTTP/2, bodies are split into parts of at most the size of a frame, so that slow clients are seen to read.
+const PART_BYTES: usize = 16 * 1_024;
+
 #[derive(Clone, Debug)]
-pub(super) struct Requests<H> {
+pub(super) struct TrackedHandler<H> {
     handler: H,
-    peer: SocketAddr,
+    pub(super) peer: SocketAddr,
     state: Arc<ConnectionState>,
 }
 
-impl<H: Handler> Requests<H> {
+impl<H: Handler> TrackedHandler<H> {
     pub(super) fn new(handler: H, peer: SocketAddr, state: Arc<ConnectionState>) -> Self {
         Self {
             handler,
@@ -32,32 +34,28 @@ impl<H: Handler> Requests<H> {
         }
     }
 
-    pub(super) fn peer(&self) -> SocketAddr {
-        self.peer
-    }
-
     /// Counts a request as in flight, as soon as it is read.
-    pub(super) fn begin(&self) -> InFlight {
-        self.state.begin()
+    pub(super) fn begin_request(&self) -> RequestInFlight {
+        self.state.begin_request()
     }
 
-    /// Has the handler answer a request, which is in flight until its response has been sent.
+    /// Answers a request, which is in flight until its response has been sent.
     pub(super) async fn handle(
         &self,
         request: Request<IncomingBody>,
-        in_flight: InFlight,
+        in_flight: RequestInFlight,
     ) -> Response<TrackedBody<H::Body>> {
         let mut response = self.handler.handle(request, self.peer).await;
         let mut flow = None;
-        if self.state.is_two() {
-            let flow = flow.insert(Flow::new(Arc::clone(&self.state)));
-            flow.moves(!response.body().is_end_stream());
+        if self.state.is_http2() {
+            let flow = flow.insert(ResponseFlow::new(Arc::clone(&self.state)));
+            flow.note(!response.body().is_end_stream());
         } else if self.state.is_stopping() {
             close_after(&mut response);
         }
         response.map(|body| TrackedBody {
             body,
-            rest: Bytes::new(),
+            part: Bytes::new(),
             flow,
             in_flight,
         })
@@ -72,21 +70,17 @@ pub(super) fn close_after<B>(response: &mut Response<B>) {
     }
 }
 
-/// In HTTP/2, response bodies are split into parts of at most this many bytes, the size of a frame. So a client that reads
-/// little at a time is seen to read.
-const PART: usize = 16 * 1_024;
-
 pin_project! {
-    /// The body of a response, which is in flight until it has been sent.
     pub(super) struct TrackedBody<B> {
         #[pin]
         body: B,
-        // What is left of a part that was too large.
-        rest: Bytes,
-        flow: Option<Flow>,
-        in_flight: InFlight,
+        // The rest of a part that was too large.
+        part: Bytes,
+        flow: Option<ResponseFlow>,
+        in_flight: RequestInFlight,
     }
 }
+
 impl<B: Body<Data = Bytes>> Body for TrackedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
@@ -99,37 +93,30 @@ impl<B: Body<Data = Bytes>> Body for TrackedBody<B> {
         let Some(flow) = this.flow else {
             return this.body.poll_frame(context);
         };
-        if this.rest.is_empty() {
+        if this.part.is_empty() {
             let polled = this.body.poll_frame(context);
-            flow.moves(matches!(polled, Poll::Ready(Some(Ok(_)))));
+            flow.note(matches!(polled, Poll::Ready(Some(Ok(_)))));
             match ready!(polled).transpose()?.map(Frame::into_data) {
-                Some(Ok(data)) => *this.rest = data,
+                Some(Ok(data)) => *this.part = data,
                 Some(Err(other)) => return Poll::Ready(Some(Ok(other))),
                 None => return Poll::Ready(None),
             }
         } else {
-            flow.moves(true);
+            flow.note(true);
         }
-        let part = this.rest.split_to(this.rest.len().min(PART));
+        let part = this.part.split_to(this.part.len().min(PART_BYTES));
         Poll::Ready(Some(Ok(Frame::data(part))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        self.part.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let rest = u64::try_from(self.rest.len()).unwrap_or_default();
-        let mut hint = self.body.size_hint();
-        if rest > 0 {
-            let upper = hint.upper().map(|upper| upper.saturating_add(rest));
-            let lower = hint.lower().saturating_add(rest);
-            hint = SizeHint::new();
-            hint.set_lower(lower);
-            if let Some(upper) = upper {
-                hint.set_upper(upper);
-            }
+        match self.part.is_empty() {
+            true => self.body.size_hint(),
+            // Not needed after the first part.
+            false => SizeHint::default(),
         }
-        hint
     }
 }
