@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tollgate::parse_host;
-use tollgate_http::proxy::{HealthCheck, HostField, Protocol, UpstreamConfig};
+use tollgate_http::proxy::{HealthCheck, HostHeader, Protocol, UpstreamConfig};
 
 use super::values::{DAY, HOUR, MILLISECOND, MINUTE, SECOND, file};
 use crate::document::Location;
@@ -45,7 +45,7 @@ fn upstream(fields: &Fields<'_>) -> Option<UpstreamConfig> {
     let mut upstream = UpstreamConfig::new(path, to.clone().unwrap_or_default());
     let words = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
     fields.set("protocol", &mut upstream.protocol, choice(&words));
-    let words = [("keep", HostField::Keep), ("upstream", HostField::Upstream)];
+    let words = [("keep", HostHeader::Keep), ("upstream", HostHeader::Upstream)];
     fields.set("host", &mut upstream.host, choice(&words));
     upstream.ca = fields.read("ca", file("the path of a file"));
     let is_tls = |server: &String| server.starts_with("https://");

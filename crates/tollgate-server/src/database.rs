@@ -194,7 +194,7 @@ impl Database {
         doing: &'static str,
         work: impl Future<Output = Result<T, Stopped>>,
     ) -> Result<T, DatabaseError> {
-        match tollgate_http::patience::timeout(within, work).await {
+        match tollgate_http::timeout::timeout(within, work).await {
             Some(Ok(done)) => Ok(done),
             Some(Err(Stopped::Sql(error))) => Err(self.address.failed(doing, &error)),
             Some(Err(Stopped::Said(error))) => Err(error),

@@ -18,7 +18,7 @@ impl Handler for RouterHandler {
     type Body = Body;
 
     async fn handle(&self, request: Request<IncomingBody>, peer: SocketAddr) -> Response<Body> {
-        let mut request = request.map(Body::new);
+        let mut request = request.map(|body| body.map_or_else(Body::empty, Body::new));
         request.extensions_mut().insert(PeerAddr(peer));
         match self.0.clone().oneshot(request).await {
             Ok(response) => response,

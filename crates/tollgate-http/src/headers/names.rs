@@ -5,6 +5,8 @@
 
 use http::header::{HeaderMap, HeaderName};
 
+use super::remove_all;
+
 /// What happens to headers with underscores in their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Underscores {
@@ -57,23 +59,12 @@ impl HeaderNames {
 
     /// Removes those that are not forwarded.
     pub fn drop_from(self, headers: &mut HeaderMap) {
-        // Mostly there is none.
-        if !headers.keys().any(|name| self.is_dropped(name)) {
-            return;
-        }
-        let dropped: Vec<HeaderName> = (headers.keys())
-            .filter(|name| self.is_dropped(name))
-            .cloned()
-            .collect();
-        for name in dropped {
-            headers.remove(name);
-        }
-    }
-
-    fn is_dropped(self, name: &HeaderName) -> bool {
+        let drops_underscores = self.underscores == Underscores::Drop;
         let drops_overrides = self.overrides == OverrideHeaders::Drop;
-        self.underscores == Underscores::Drop && has_underscore(name)
-            || drops_overrides && OVERRIDES.contains(&name.as_str())
+        remove_all(headers, |name| {
+            drops_underscores && has_underscore(name)
+                || drops_overrides && OVERRIDES.contains(&name.as_str())
+        });
     }
 }
 

@@ -1,9 +1,36 @@
-//! What an upstream is like.
+//! The settings of a proxy and its upstreams.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Servers that answer requests for a part of the paths.
+use crate::headers::ReservedNames;
+
+/// What a proxy has to know of the listener in front of it.
+#[derive(Clone)]
+pub struct ProxySettings {
+    /// Whether clients use TLS.
+    pub is_tls: bool,
+    /// Whether to add a `Via` header to requests.
+    pub via: bool,
+    /// Whether usual HTTP/1.1 exchanges take the [fast path](super::fast_path).
+    pub fast_path: bool,
+    /// Headers that mean something to the limiter: no trailer of a request may have such a name.
+    pub reserved: ReservedNames,
+}
+
+impl Default for ProxySettings {
+    fn default() -> Self {
+        Self {
+            is_tls: false,
+            via: false,
+            fast_path: true,
+            reserved: Arc::new(|_| false),
+        }
+    }
+}
+
+/// The servers that answer requests for a part of the paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamConfig {
     /// Prefix of the paths, by whole segments; `/` for all. The longest match counts.
@@ -13,8 +40,8 @@ pub struct UpstreamConfig {
     /// The protocol to speak with them.
     pub protocol: Protocol,
     /// The `Host` that they receive.
-    pub host: HostField,
-    /// A PEM file with the authorities that their certificates are verified by; `None`: those of the system.
+    pub host: HostHeader,
+    /// A PEM file with the authorities that verify their certificates; `None`: those of the system.
     pub ca: Option<PathBuf>,
     /// How long connecting may take, TLS included; and how long a request waits for a slot, if all are in use.
     pub connect_timeout: Duration,
@@ -52,7 +79,7 @@ pub enum Protocol {
 
 /// The `Host` that servers receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HostField {
+pub enum HostHeader {
     /// The client's.
     #[default]
     Keep,
@@ -78,7 +105,7 @@ impl UpstreamConfig {
             path: path.into(),
             to: to.into_iter().map(Into::into).collect(),
             protocol: Protocol::default(),
-            host: HostField::default(),
+            host: HostHeader::default(),
             ca: None,
             connect_timeout: Duration::from_secs(2),
             response_timeout: Some(Duration::from_secs(30)),

@@ -1,7 +1,7 @@
-//! A new connection to a server: its name looked up, TCP, TLS, and the beginning of HTTP.
+//! New connections to a server: DNS, TCP, TLS, and the beginning of HTTP.
 
-use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::client::conn::http2;
@@ -10,111 +10,92 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
-use super::connection::Connection;
-use super::failure::Failure;
-use super::request_body::RequestBody;
-use super::server::Server;
-use super::stream::Stream;
+use super::connection::UpstreamConnection;
+use super::error::ForwardError;
+use super::stream::{Stream, Transport};
+use super::upstream::Server;
+use crate::body::LimitedBody;
 use crate::descriptors;
-use crate::patience::timeout;
+use crate::timeout::timeout;
 
-/// How often a server that is silent over HTTP/2 is asked whether it is there.
-const PING: Duration = Duration::from_secs(20);
+/// How often a silent HTTP/2 server has to answer a ping.
+const PING_EVERY: Duration = Duration::from_secs(20);
 
-/// So many bytes of a response over HTTP/2 are read ahead at most while the client takes its time.
+/// Maximum number of bytes of a response over HTTP/2 that are read ahead while the client is slow.
 const STREAM_WINDOW: u32 = 256 * 1_024;
 
-/// The largest window of HTTP/2.
 const MAX_WINDOW: u32 = (1 << 31) - 1;
 
 pub(super) enum Connected {
-    One(Box<Connection>),
-    Two(http2::SendRequest<RequestBody>),
+    Http1(Box<UpstreamConnection>),
+    Http2(http2::SendRequest<LimitedBody>),
 }
 
 /// Why there is no connection.
-#[derive(Debug)]
-pub(super) enum Unconnected {
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error(transparent)]
     Tcp(io::Error),
+    #[error("TLS: {0}")]
     Tls(io::Error),
+    #[error("HTTP: {0}")]
     Http(hyper::Error),
+    #[error("no connection in time")]
     TimedOut,
 }
 
-impl Unconnected {
-    pub(super) fn failure(&self) -> Failure {
+impl ConnectError {
+    pub(super) fn forward_error(&self) -> ForwardError {
         match self {
             Self::Tcp(error) if descriptors::are_exhausted(error) => {
                 descriptors::report_exhausted("connecting to an upstream");
-                Failure::NoDescriptors
+                ForwardError::NoDescriptors
             }
-            Self::Tcp(_) | Self::Http(_) => Failure::Unreachable,
-            Self::Tls(_) => Failure::Tls,
-            Self::TimedOut => Failure::ConnectTimeout,
+            Self::Tcp(_) | Self::Http(_) => ForwardError::Unreachable,
+            Self::Tls(_) => ForwardError::Tls,
+            Self::TimedOut => ForwardError::ConnectTimeout,
         }
     }
 }
 
-impl fmt::Display for Unconnected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(error) => write!(f, "{error}"),
-            Self::Tls(error) => write!(f, "TLS: {error}"),
-            Self::Http(error) => write!(f, "HTTP: {error}"),
-            Self::TimedOut => f.write_str("no connection in time"),
+/// Connects. The caller bounds the time.
+pub(super) async fn connect(server: &Server, open: &Gauge) -> Result<Connected, ConnectError> {
+    let stream = dial(server).await.map_err(ConnectError::Tcp)?;
+    let (transport, is_http2) = match &server.tls {
+        None => (Transport::Left(stream), server.wants_http2()),
+        Some((config, name)) => {
+            let connector = TlsConnector::from(Arc::clone(config));
+            let stream = connector.connect(name.clone(), stream).await;
+            let stream = Box::new(stream.map_err(ConnectError::Tls)?);
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            (Transport::Right(stream), is_http2)
         }
-    }
-}
-
-/// Connects. How long that may take is the caller's to say.
-pub(super) async fn connect(server: &Server, open: &Gauge) -> Result<Connected, Unconnected> {
-    let stream = dial(server).await.map_err(Unconnected::Tcp)?;
-    let Some((config, name)) = &server.tls else {
-        let stream = Stream::plain(stream, open.clone());
-        return begin(stream, server.wants_http2(), server).await;
     };
-    let connector = TlsConnector::from(std::sync::Arc::clone(config));
-    let stream = connector
-        .connect(name.clone(), stream)
-        .await
-        .map_err(Unconnected::Tls)?;
-    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let stream = Stream::tls(stream, open.clone());
-    begin(stream, is_http2, server).await
-}
-
-/// A window for a connection with so many streams, so that slow ones never use up what the others need.
-fn connection_window(max_streams: usize) -> u32 {
-    let max_streams = u32::try_from(max_streams).unwrap_or(u32::MAX);
-    STREAM_WINDOW
-        .saturating_mul(max_streams.saturating_add(1))
-        .min(MAX_WINDOW)
-}
-
-async fn begin(stream: Stream, is_http2: bool, server: &Server) -> Result<Connected, Unconnected> {
+    let stream = Stream::new(transport, open.clone());
     if !is_http2 {
-        return Ok(Connected::One(Box::new(Connection::over(
-            stream,
-            server.fast_path,
-        ))));
+        let connection = UpstreamConnection::new(stream, server.fast_path);
+        return Ok(Connected::Http1(Box::new(connection)));
     }
+    // For all streams together, so that slow ones never use up what the others need.
+    let max_streams = u32::try_from(server.config.max_connections).unwrap_or(u32::MAX);
+    let window = STREAM_WINDOW.saturating_mul(max_streams.saturating_add(1));
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(connection_window(server.config.max_connections))
-        .keep_alive_interval(PING)
+        .initial_connection_window_size(window.min(MAX_WINDOW))
+        .keep_alive_interval(PING_EVERY)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(Unconnected::Http)?;
+        .map_err(ConnectError::Http)?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection to a server ended early");
+            tracing::debug!(%error, "connection to a server ended early");
         }
     });
-    Ok(Connected::Two(sender))
+    Ok(Connected::Http2(sender))
 }
 
-/// The addresses of a name are asked for anew with every connection, and tried in their order. Each gets its share of the time, so
+/// Resolves the server's name for every connection, and tries its addresses in their order. Each gets its share of the time, so
 /// that one that does not answer leaves some for the next.
 async fn dial(server: &Server) -> io::Result<TcpStream> {
     let addresses: Vec<_> = lookup_host((&*server.host, server.port)).await?.collect();
@@ -124,7 +105,7 @@ async fn dial(server: &Server) -> io::Result<TcpStream> {
     for address in addresses {
         match timeout(share, TcpStream::connect(address)).await {
             Some(Ok(stream)) => {
-                // Requests are small and whole; who waits for more of them waits in vain.
+                // Requests are written whole, so there is nothing to wait for.
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }

@@ -2,11 +2,10 @@
 //!
 //! So a request passes from the client's connection to the server's and back without a change of tasks, and a client that
 //! disconnects drops the connection with it. Usual exchanges take the [fast path](super::fast_path). For others
-//! [hyper](super::hyper_connection) takes over, and keeps the connection for some exchanges after that, because to take over
+//! [hyper](super::hyper_connection) takes over, and keeps the connection for some exchanges after that, because taking over
 //! costs something, too.
 
 use std::future::poll_fn;
-use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,289 +15,259 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
 
-use super::failure::Failure;
-use super::fast_path::{Answer, FastConnection};
+use super::error::ForwardError;
+use super::fast_path::{FastConnection, Parsed};
 use super::hyper_connection::HyperConnection;
-use super::outgoing::Outgoing;
-use super::request_body::{Progress, RequestBody};
 use super::stream::Stream;
-use crate::patience::Patience;
+use crate::body::{BodyError, BodyProgress, BodyStage, LimitedBody};
+use crate::timeout::RollingTimeout;
 
 /// A connection, busy with one request or idle.
-pub(super) struct Connection {
-    speaker: Speaker,
-    turns: Turns,
+pub(super) struct UpstreamConnection {
+    driver: Driver,
+    /// For how many more exchanges hyper keeps the connection.
+    hyper_turns: u8,
+    /// For how many it keeps it when it takes over again: twice as many each time, until the fast path is taken again.
+    next_hyper_turns: u8,
     /// Whether it may take the fast path.
     fast_path: bool,
-    pub(super) patience: Patience,
+    pub(super) timeout: RollingTimeout,
     pub(super) idle_since: Instant,
 }
 
-/// Who reads and writes on a connection.
-enum Speaker {
+enum Driver {
     FastPath(FastConnection),
     Hyper(Box<HyperConnection>),
-    /// It has ended.
-    None,
+    Ended,
 }
 
-/// For how many exchanges hyper keeps the connection: twice as many each time that it takes over, up to a maximum, until the
-/// fast path was taken again.
-struct Turns {
-    left: u8,
-    next: u8,
-}
+const MIN_HYPER_TURNS: u8 = 1;
+const MAX_HYPER_TURNS: u8 = 64;
 
-const MIN_TURNS: u8 = 1;
-const MAX_TURNS: u8 = 64;
-
-/// The body of a response.
-pub(super) enum Received {
+pub(super) enum ReceivedBody {
     Whole(Bytes),
-    Coming(Incoming),
+    Streaming(Incoming),
 }
 
-/// A request without a response.
-pub(super) struct Lost {
-    pub(super) failure: Failure,
+/// Why a request got no response from a server, and whether it can be sent again.
+pub(super) struct SendError {
+    pub(super) error: ForwardError,
     /// For the log.
-    pub(super) error: String,
+    pub(super) detail: String,
     /// The request, if it is still there.
-    pub(super) request: Option<Box<Outgoing>>,
+    pub(super) request: Option<Box<Request<LimitedBody>>>,
     /// Whether anything of it was sent.
     pub(super) was_sent: bool,
-    /// Whether the server said anything.
-    pub(super) heard: bool,
+    /// Whether anything of a response may have been received.
+    pub(super) may_have_response: bool,
 }
 
-impl Lost {
-    pub(super) fn by(failure: Failure) -> Self {
+impl SendError {
+    /// A request that was sent and is gone.
+    pub(super) fn gone(error: ForwardError) -> Self {
         Self {
-            failure,
-            error: String::new(),
+            error,
+            detail: String::new(),
             request: None,
             was_sent: true,
-            heard: true,
+            may_have_response: true,
         }
     }
 
-    /// A connection that ended before a response had come.
-    fn closed(request: Box<Outgoing>, error: &io::Error) -> Self {
-        Self {
-            failure: Failure::Closed,
-            error: error.to_string(),
-            request: Some(request),
-            was_sent: true,
-            heard: false,
-        }
-    }
-
-    fn of(
-        mut error: TrySendError<Request<RequestBody>>,
-        progress: Option<&Progress>,
-        heard: bool,
+    /// A request of which nothing was sent.
+    pub(super) fn unsent(
+        error: ForwardError,
+        detail: String,
+        request: Box<Request<LimitedBody>>,
     ) -> Self {
-        let request = error.take_message().map(Outgoing::new).map(Box::new);
-        let error = error.into_error();
-        let failure = match progress.and_then(Progress::failure) {
-            Some(failure) => failure,
-            None if error.is_parse_too_large() => Failure::LongHead,
-            None if error.is_parse() => Failure::Garbled,
-            None => Failure::Closed,
-        };
         Self {
-            failure,
-            error: error.to_string(),
-            was_sent: request.is_none(),
-            request,
-            heard,
+            error,
+            detail,
+            request: Some(request),
+            was_sent: false,
+            may_have_response: false,
+        }
+    }
+
+    /// hyper's error. `copy` is the request, if it can be repeated.
+    pub(super) fn of_hyper(
+        mut error: TrySendError<Request<LimitedBody>>,
+        copy: Option<Request<LimitedBody>>,
+        progress: Option<&BodyProgress>,
+        may_have_response: bool,
+    ) -> Self {
+        let unsent = error.take_message();
+        let was_sent = unsent.is_none();
+        let error = error.into_error();
+        Self {
+            error: match progress.and_then(BodyProgress::error) {
+                Some(BodyError::TooLong) => ForwardError::ClientBodyTooLarge,
+                Some(BodyError::TooSlow) => ForwardError::ClientBodySlow,
+                Some(BodyError::Broken) => ForwardError::ClientBody,
+                None if error.is_parse_too_large() => ForwardError::LongHead,
+                None if error.is_parse() => ForwardError::Garbled,
+                None => ForwardError::Closed,
+            },
+            detail: error.to_string(),
+            request: unsent.or(copy).map(Box::new),
+            was_sent,
+            may_have_response,
         }
     }
 }
 
-impl Connection {
-    pub(super) fn over(stream: Stream, fast_path: bool) -> Self {
+impl UpstreamConnection {
+    pub(super) fn new(stream: Stream, fast_path: bool) -> Self {
         Self {
-            speaker: Speaker::FastPath(FastConnection::over(stream)),
-            turns: Turns {
-                left: 0,
-                next: MIN_TURNS,
-            },
+            driver: Driver::FastPath(FastConnection::new(stream)),
+            hyper_turns: 0,
+            next_hyper_turns: MIN_HYPER_TURNS,
             fast_path,
-            patience: Patience::default(),
+            timeout: RollingTimeout::default(),
             idle_since: Instant::now(),
         }
     }
 
-    /// Sends a request and waits for the head of its response, for so long after the last part of the request.
+    /// Sends a request and waits for the head of its response, for `within` after the last part of the request.
     pub(super) async fn send(
         &mut self,
-        request: Box<Outgoing>,
+        request: Box<Request<LimitedBody>>,
         within: Option<Duration>,
         now: Instant,
-    ) -> Result<Response<Received>, Lost> {
-        self.patience.begin(now, within);
+    ) -> Result<Response<ReceivedBody>, SendError> {
+        self.timeout.start(now, within);
         let mut read = None;
-        if let Speaker::FastPath(fast) = &mut self.speaker
+        if let Driver::FastPath(fast) = &mut self.driver
             && self.fast_path
             && fast.accepts(&request)
         {
-            let patience = &mut self.patience;
-            let heard = poll_fn(|context| match fast.poll_exchange(context) {
-                Poll::Ready(heard) => Poll::Ready(Some(heard)),
-                Poll::Pending => patience.poll(context).map(|()| None),
+            let timeout = &mut self.timeout;
+            let exchanged = poll_fn(|context| match fast.poll_exchange(context) {
+                Poll::Ready(exchanged) => Poll::Ready(Some(exchanged)),
+                Poll::Pending => timeout.poll(context).map(|()| None),
             });
-            let heard = match heard.await {
-                Some(Ok(heard)) => heard,
-                Some(Err(error)) => return Err(Lost::closed(request, &error)),
-                None => return Err(Lost::by(Failure::ResponseTimeout)),
-            };
-            match fast.answer(heard) {
-                Answer::Response(response) => {
-                    self.turns.next = MIN_TURNS;
-                    return Ok(response.map(Received::Whole));
+            match exchanged.await {
+                Some(Ok(Parsed::Response(response))) => {
+                    self.next_hyper_turns = MIN_HYPER_TURNS;
+                    return Ok(response.map(ReceivedBody::Whole));
                 }
-                Answer::Other(bytes) => read = Some(bytes),
+                Some(Ok(Parsed::Declined(bytes))) => read = Some(bytes),
+                Some(Err(error)) => {
+                    return Err(SendError {
+                        was_sent: true,
+                        ..SendError::unsent(ForwardError::Closed, error.to_string(), request)
+                    });
+                }
+                None => return Err(SendError::gone(ForwardError::ResponseTimeout)),
             }
         }
-        // Large, and not the usual.
-        Box::pin(self.send_by_hyper(request.into_request(), within, read)).await
+        // Boxed, because it is large and less usual.
+        Box::pin(self.send_by_hyper(*request, within, read)).await
     }
 
-    /// Has hyper send a request, or hear what was read already in answer to it.
+    /// Has hyper send a request, or receive the response to it of which something was read already.
     async fn send_by_hyper(
         &mut self,
-        request: Request<RequestBody>,
+        request: Request<LimitedBody>,
         within: Option<Duration>,
         read: Option<Bytes>,
-    ) -> Result<Response<Received>, Lost> {
+    ) -> Result<Response<ReceivedBody>, SendError> {
         let was_sent = read.is_some();
-        if let Speaker::FastPath(_) = &self.speaker
-            && let Speaker::FastPath(fast) = std::mem::replace(&mut self.speaker, Speaker::None)
+        if let Driver::FastPath(_) = &self.driver
+            && let Driver::FastPath(fast) = std::mem::replace(&mut self.driver, Driver::Ended)
         {
             let mut stream = fast.into_stream();
             if let Some(read) = read {
                 stream.replay(read);
             }
-            if let Ok(by_hyper) = HyperConnection::over(stream).await {
-                self.speaker = Speaker::Hyper(Box::new(by_hyper));
+            if let Ok(hyper) = HyperConnection::new(stream).await {
+                self.driver = Driver::Hyper(Box::new(hyper));
             }
-            self.turns.left = self.turns.next;
-            self.turns.next = self.turns.next.saturating_mul(2).min(MAX_TURNS);
+            self.hyper_turns = self.next_hyper_turns;
+            self.next_hyper_turns = self.hyper_turns.saturating_mul(2).min(MAX_HYPER_TURNS);
         }
-        let Speaker::Hyper(by_hyper) = &mut self.speaker else {
-            return Err(Lost::by(Failure::Closed));
+        let Driver::Hyper(hyper) = &mut self.driver else {
+            return Err(SendError::gone(ForwardError::Closed));
         };
-        let sent = by_hyper.send(request, within, &mut self.patience, was_sent);
-        Ok(sent.await?.map(Received::Coming))
+        let response = hyper.send(request, within, &mut self.timeout, was_sent);
+        Ok(response.await?.map(ReceivedBody::Streaming))
     }
 
-    pub(super) fn has_ended(&self) -> bool {
-        match &self.speaker {
-            Speaker::FastPath(_) => false,
-            Speaker::Hyper(by_hyper) => by_hyper.has_ended(),
-            Speaker::None => true,
-        }
-    }
-
-    /// Moves the connection on as far as it goes.
-    pub(super) fn drive(&mut self, context: &mut Context<'_>) {
-        if let Speaker::Hyper(by_hyper) = &mut self.speaker {
-            by_hyper.drive(context);
+    /// Polls the connection. Returns whether it has ended.
+    pub(super) fn drive(&mut self, context: &mut Context<'_>) -> bool {
+        match &mut self.driver {
+            Driver::FastPath(_) => false,
+            Driver::Hyper(hyper) => hyper.drive(context),
+            Driver::Ended => true,
         }
     }
 
     /// Whether it can take a request, as far as can be known: its server may just be closing it.
     pub(super) fn is_usable(&mut self) -> bool {
-        match &mut self.speaker {
-            Speaker::FastPath(fast) => fast.is_quiet(),
-            Speaker::Hyper(by_hyper) => by_hyper.is_usable(),
-            Speaker::None => false,
+        match &mut self.driver {
+            Driver::FastPath(fast) => fast.is_quiet(),
+            Driver::Hyper(hyper) => hyper.is_usable(),
+            Driver::Ended => false,
         }
     }
 
-    /// Makes it ready to be kept for another request; whether it may be. It is asked again before it is used, so what is known without looking is
-    /// enough.
-    pub(super) fn rest(&mut self) -> bool {
-        if let Speaker::FastPath(_) = &self.speaker {
+    /// Prepares the connection for its next request. Returns whether it can be kept; it is checked again before it is used.
+    pub(super) fn become_idle(&mut self, now: Instant) -> bool {
+        self.idle_since = now;
+        if let Driver::FastPath(_) = &self.driver {
             return true;
         }
         if !self.is_usable() {
             return false;
         }
-        if self.turns.left > 0 || !self.fast_path {
-            // It stays with hyper.
-            self.turns.left = self.turns.left.saturating_sub(1);
+        if self.hyper_turns > 0 || !self.fast_path {
+            self.hyper_turns = self.hyper_turns.saturating_sub(1);
             return true;
         }
-        if let Speaker::Hyper(by_hyper) = std::mem::replace(&mut self.speaker, Speaker::None)
-            && let Some(stream) = by_hyper.into_idle_stream()
-        {
-            self.speaker = Speaker::FastPath(FastConnection::over(stream));
-        }
-        !self.has_ended()
+        let Driver::Hyper(hyper) = std::mem::replace(&mut self.driver, Driver::Ended) else {
+            return false;
+        };
+        let stream = hyper.into_idle_stream().map(FastConnection::new);
+        self.driver = stream.map_or(Driver::Ended, Driver::FastPath);
+        matches!(self.driver, Driver::FastPath(_))
     }
 
     /// Lets the connection go on by itself, to its end.
     pub(super) fn detach(self) {
-        if let Speaker::Hyper(by_hyper) = self.speaker {
-            by_hyper.detach();
+        if let Driver::Hyper(hyper) = self.driver {
+            hyper.detach();
         }
     }
 
-    /// The bare connection, after its server has agreed to something else than HTTP; and what was read of that.
+    /// The bare connection, after its server has agreed to an upgrade, and what was read after that.
     pub(super) async fn into_stream(self) -> Option<(Stream, Bytes)> {
-        match self.speaker {
-            Speaker::FastPath(fast) => Some((fast.into_stream(), Bytes::new())),
-            Speaker::Hyper(by_hyper) => Some(by_hyper.into_stream().await),
-            Speaker::None => None,
+        match self.driver {
+            Driver::FastPath(fast) => Some((fast.into_stream(), Bytes::new())),
+            Driver::Hyper(hyper) => Some(hyper.into_stream().await),
+            Driver::Ended => None,
         }
     }
 }
 
-/// Why no response came.
-pub(super) enum Silence {
-    Error(Box<TrySendError<Request<RequestBody>>>),
-    /// The connection has ended, and nobody said anything.
-    Ended,
-    Late,
-}
-
-impl Silence {
-    /// With what is known of the request's body, and whether the server said anything.
-    pub(super) fn lost(self, progress: Option<&Progress>, heard: bool) -> Lost {
-        match self {
-            Self::Error(error) => Lost::of(*error, progress, heard),
-            Self::Ended => Lost::by(Failure::Closed),
-            Self::Late => Lost::by(late(progress)),
-        }
-    }
-}
-
-/// Whether patience is over. The time counts from the last part of the request's body on.
-pub(super) fn poll_patience(
-    patience: &mut Patience,
+/// Whether the time for a response is over, which counts from the last part of the request's body on. Returns who took too long.
+pub(super) fn poll_response_timeout(
+    timeout: &mut RollingTimeout,
     context: &mut Context<'_>,
     within: Option<Duration>,
-    progress: Option<&Progress>,
-) -> Poll<()> {
-    while patience.poll(context).is_ready() {
+    progress: Option<&BodyProgress>,
+) -> Poll<SendError> {
+    while timeout.poll(context).is_ready() {
         let (Some(progress), Some(within)) = (progress, within) else {
-            return Poll::Ready(());
+            return Poll::Ready(SendError::gone(ForwardError::ResponseTimeout));
         };
         let moved_at = progress.moved_at();
         if moved_at + within <= Instant::now() {
-            return Poll::Ready(());
+            return Poll::Ready(SendError::gone(match progress.stage() {
+                BodyStage::AwaitsClient => ForwardError::ClientBodySlow,
+                _ => ForwardError::ResponseTimeout,
+            }));
         }
-        patience.begin(moved_at, Some(within));
+        timeout.start(moved_at, Some(within));
     }
     Poll::Pending
-}
-
-/// Who was it that took too long?
-fn late(progress: Option<&Progress>) -> Failure {
-    match progress {
-        Some(progress) if progress.waits_for_caller() => Failure::CallerSlow,
-        _ => Failure::ResponseTimeout,
-    }
 }

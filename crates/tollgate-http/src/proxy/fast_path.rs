@@ -3,10 +3,10 @@
 //!
 //! The contract is narrow: [`write_head`] writes what a server reads as the same request as hyper's, or declines; [`parse_response`]
 //! returns the response that hyper would read from the same bytes, or declines. Nothing is judged here. A request that is declined
-//! goes to hyper before anything of it is sent, and a response as if it had just arrived ([`Stream::replay`]). So hyper's rules
-//! hold wherever there is something to decide: codings, lengths that differ, interim responses, bytes that were not asked for.
+//! goes to hyper before anything of it is sent, and a response as if it had just arrived (`Stream::replay`). So hyper's rules
+//! hold wherever there is something to decide: codings, lengths that differ, interim responses, surplus bytes.
 //!
-//! `gateway.fast_path: false` turns it off. Differential fuzzing compares it with hyper (`fuzz/`, `tests/it/fast_path.rs`).
+//! `gateway.fast_path: false` turns it off. Differential fuzzing compares it with hyper (`fuzz/`, `tests/it/differential.rs`).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -20,9 +20,9 @@ use http_body::Body;
 use httparse::{ParserConfig, Status};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
-use super::outgoing::Outgoing;
 use super::stream::Stream;
-use crate::http1::push_header;
+use crate::body::LimitedBody;
+use crate::headers::push_line;
 
 /// How many bytes are read at once. Longer responses are left to hyper.
 const READ_BYTES: usize = 8 * 1_024;
@@ -30,10 +30,9 @@ const READ_BYTES: usize = 8 * 1_024;
 /// Responses with more headers are left to hyper.
 const MAX_HEADERS: usize = 64;
 
-/// Room for headers that are added on the way back, so that nothing is moved when they are.
+/// Room for headers that are added on the way back, so that nothing is moved then.
 const ADDED_HEADERS: usize = 8;
 
-/// A connection on the fast path.
 pub(super) struct FastConnection {
     stream: Stream,
     head: Vec<u8>,
@@ -42,14 +41,14 @@ pub(super) struct FastConnection {
 }
 
 /// What a server sent.
-pub(super) enum Answer {
+pub(super) enum Parsed {
     Response(Response<Bytes>),
     /// For hyper to read.
-    Other(Bytes),
+    Declined(Bytes),
 }
 
 impl FastConnection {
-    pub(super) fn over(stream: Stream) -> Self {
+    pub(super) fn new(stream: Stream) -> Self {
         Self {
             stream,
             head: Vec::new(),
@@ -63,14 +62,14 @@ impl FastConnection {
     }
 
     /// Makes a request the next one to be sent, unless hyper has to send it.
-    pub(super) fn accepts(&mut self, request: &Outgoing) -> bool {
+    pub(super) fn accepts(&mut self, request: &Request<LimitedBody>) -> bool {
         self.head.clear();
         self.written = 0;
-        write_head(request.request(), &mut self.head).is_some()
+        write_head(request, &mut self.head).is_some()
     }
 
-    /// Sends the request and reads what arrives. Returns how many bytes that are; the end of the connection is an error.
-    pub(super) fn poll_exchange(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    /// Sends the request and reads what arrives. The end of the connection is an error.
+    pub(super) fn poll_exchange(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Parsed>> {
         while let Some(rest @ [_, ..]) = self.head.get(self.written..) {
             match ready!(Pin::new(&mut self.stream).poll_write(context, rest))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -80,19 +79,14 @@ impl FastConnection {
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         let mut read = ReadBuf::new(&mut self.buffer);
         ready!(Pin::new(&mut self.stream).poll_read(context, &mut read))?;
-        if read.filled().is_empty() {
+        let read = read.filled();
+        if read.is_empty() {
             return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
         }
-        Poll::Ready(Ok(read.filled().len()))
-    }
-
-    /// What the first bytes that were read are.
-    pub(super) fn answer(&self, read_bytes: usize) -> Answer {
-        let read = self.buffer.get(..read_bytes).unwrap_or_default();
-        match parse_response(read) {
-            Some(response) => Answer::Response(response),
-            None => Answer::Other(Bytes::copy_from_slice(read)),
-        }
+        let declined = || Parsed::Declined(Bytes::copy_from_slice(read));
+        Poll::Ready(Ok(
+            parse_response(read).map_or_else(declined, Parsed::Response)
+        ))
     }
 
     /// Whether nothing has arrived since the last response, not even the end of the connection.
@@ -120,21 +114,21 @@ pub fn write_head<B: Body>(request: &Request<B>, head: &mut Vec<u8>) -> Option<(
             CONTENT_LENGTH if value != "0" => return None,
             _ => {}
         }
-        push_header(name, value, head);
+        push_line(name, value, head);
     }
     head.extend_from_slice(b"\r\n");
     Some(())
 }
 
-/// The response that these bytes are, from the first to the last. `None` if hyper has to read them.
+/// The response that consists of these bytes, from the first to the last. `None` if hyper has to read them.
 #[must_use]
 pub fn parse_response(bytes: &[u8]) -> Option<Response<Bytes>> {
-    let mut fields = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let mut lines = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut head = httparse::Response::new(&mut []);
     // One copy, which all values share.
     let bytes = Bytes::copy_from_slice(bytes);
     let parsed =
-        ParserConfig::default().parse_response_with_uninit_headers(&mut head, &bytes, &mut fields);
+        ParserConfig::default().parse_response_with_uninit_headers(&mut head, &bytes, &mut lines);
     let Ok(Status::Complete(end)) = parsed else {
         return None;
     };
@@ -145,18 +139,18 @@ pub fn parse_response(bytes: &[u8]) -> Option<Response<Bytes>> {
     }
     let mut headers = HeaderMap::with_capacity(head.headers.len() + ADDED_HEADERS);
     let mut length = None;
-    for field in head.headers.iter() {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
+    for line in head.headers.iter() {
+        let name = HeaderName::from_bytes(line.name.as_bytes()).ok()?;
         match name {
             TRANSFER_ENCODING | UPGRADE => return None,
             // For this hop alone.
-            CONNECTION if field.value.eq_ignore_ascii_case(b"keep-alive") => continue,
+            CONNECTION if line.value.eq_ignore_ascii_case(b"keep-alive") => continue,
             CONNECTION => return None,
             CONTENT_LENGTH if length.is_some() => return None,
-            CONTENT_LENGTH => length = Some(decimal(field.value)?),
+            CONTENT_LENGTH => length = Some(decimal(line.value)?),
             _ => {}
         }
-        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value)).ok()?;
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(line.value)).ok()?;
         headers.append(name, value);
     }
     let body = bytes.slice(end..);

@@ -5,11 +5,11 @@
 //!
 //! - if no connection could be made, or nothing of the request was written, it goes to another server, whatever it is: at most to
 //!   `retries` others;
-//! - if a connection that was used before ends before a byte of the response has come, the server has probably closed it just as we
-//!   used it. A request without a body whose method may be repeated (GET, HEAD, OPTIONS, TRACE, PUT, DELETE) then goes to the same server
-//!   over a new connection, once.
+//! - if a connection that was used before ends before a byte of the response has come, the server has probably closed it at the same
+//!   moment. A request without a body whose method may be repeated (GET, HEAD, OPTIONS, TRACE, PUT, DELETE) then goes to the same
+//!   server over a new connection, once.
 //!
-//! Nothing else is: not after a time-out, not after a status, and no request with a body of which anything was sent.
+//! Nothing else is: not after a timeout, not after a status, and no request with a body of which anything was sent.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -17,226 +17,213 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use http::header::HOST;
 use http::{Method, Request, Response};
 use hyper::client::conn::http2;
 use tokio::time::Instant;
 
-use super::Route;
-use super::config::HostField;
+use super::UpstreamRoute;
+use super::config::HostHeader;
 use super::connect::Connected;
-use super::connection::{Connection, Lost, Received, Silence, poll_patience};
-use super::failure::Failure;
-use super::outgoing::Outgoing;
-use super::pool::Pool;
-use super::request_body::RequestBody;
+use super::connection::{ReceivedBody, SendError, UpstreamConnection, poll_response_timeout};
+use super::error::ForwardError;
+use super::pool::ConnectionPool;
 use super::request_head;
-use super::server::Server;
-use super::slots::{Claim, Slot};
-use super::upstream::Upstream;
-use crate::patience::Patience;
+use super::slots::{RequestSlot, SlotClaim};
+use super::upstream::{Server, Upstream};
+use crate::body::LimitedBody;
+use crate::timeout::RollingTimeout;
 
-/// The head of a response, and what it came by.
-pub(super) struct Answer<'a> {
-    pub(super) response: Response<Received>,
-    /// The connection, if it is ours alone.
-    pub(super) connection: Option<Box<Connection>>,
-    pub(super) pool: &'a Arc<Pool>,
-    pub(super) slot: Slot,
+/// How a response was received.
+pub(super) struct Exchange<'a> {
+    /// The connection, unless it is shared.
+    pub(super) connection: Option<Box<UpstreamConnection>>,
+    pub(super) pool: &'a Arc<ConnectionPool>,
+    pub(super) slot: RequestSlot,
 }
 
-/// Asks one server after the other, as far as that is allowed.
+type Received = (Response<ReceivedBody>, Option<Box<UpstreamConnection>>);
+
+/// Sends a request to one server after the other, as far as that is allowed. `has_host` is whether it has the client's `Host`.
 pub(super) async fn forward(
-    route: &Route,
-    mut request: Box<Outgoing>,
-    claim: Claim,
+    route: &UpstreamRoute,
+    mut request: Box<Request<LimitedBody>>,
+    has_host: bool,
+    claim: SlotClaim,
     mut now: Instant,
-) -> Result<Answer<'_>, Failure> {
+) -> Result<(Response<ReceivedBody>, Exchange<'_>), ForwardError> {
     let upstream = &*route.upstream;
-    let (mut tried, mut retries) = (0, upstream.config.retries);
-    let sees_itself = upstream.config.host == HostField::Upstream || !request.has_client_host();
+    let (mut tried, mut retries) = (0_u64, upstream.config.retries);
+    let sets_host = upstream.config.host == HostHeader::Upstream || !has_host;
     loop {
-        let nth = upstream.choose(tried).ok_or(Failure::NoneHealthy)?;
-        let pool = route.pools.get(nth).ok_or(Failure::NoneHealthy)?;
+        let nth = upstream.choose(tried).ok_or(ForwardError::NoneHealthy)?;
+        let pool = route.pools.get(nth).ok_or(ForwardError::NoneHealthy)?;
         let server = &pool.server;
         tried |= 1 << nth;
-        let slot = match server.slots.take_now(claim) {
+        let slot = match server.slots.try_take(claim) {
             Some(slot) => slot,
             None => {
                 let taking = Box::pin(server.slots.take(claim, upstream.config.connect_timeout));
-                let slot = taking.await.ok_or(Failure::Busy)?;
+                let slot = taking.await.ok_or(ForwardError::Busy)?;
                 now = Instant::now();
                 slot
             }
         };
-        if sees_itself {
-            request.set_host(&server.authority);
+        if sets_host {
+            (request.headers_mut()).insert(HOST, server.authority.clone());
         }
-        let mut lost = match ask(upstream, pool, request, now).await {
+        let mut failed = match send(upstream, pool, request, now).await {
             Ok((response, connection)) => {
-                return Ok(Answer {
-                    response,
+                let exchange = Exchange {
                     connection,
                     pool,
                     slot,
-                });
+                };
+                return Ok((response, exchange));
             }
-            Err(lost) => lost,
+            Err(failed) => failed,
         };
-        if lost.failure.is_the_servers() {
-            upstream.failed(server, &lost.failure.to_string(), &lost.error);
+        let error = failed.error;
+        if error.is_of_server() {
+            upstream.note_failure(server, error.label(), &failed.detail);
         }
-        match lost.request.take().filter(|_| !lost.was_sent) {
-            Some(unsent) if retries > 0 && tried.count_ones() < count(upstream) => request = unsent,
-            _ => return Err(lost.failure),
+        let has_others = (tried.count_ones() as usize) < upstream.servers.len();
+        match failed.request.take() {
+            Some(unsent) if !failed.was_sent && retries > 0 && has_others => request = unsent,
+            _ => return Err(error),
         }
         retries -= 1;
         upstream.metrics.retries.inc();
-        // A server has its whole time, whatever those before it took.
+        // Each server has its whole time, whatever those before it took.
         now = Instant::now();
     }
 }
 
-fn count(upstream: &Upstream) -> u32 {
-    u32::try_from(upstream.servers.len()).unwrap_or(u32::MAX)
-}
-
-type Asked = Result<(Response<Received>, Option<Box<Connection>>), Lost>;
-
-/// Asks a server, over a connection that is there or else a new one.
-async fn ask(
+/// Sends a request to a server, over a connection that is there or else a new one.
+async fn send(
     upstream: &Upstream,
-    pool: &Arc<Pool>,
-    mut request: Box<Outgoing>,
+    pool: &Arc<ConnectionPool>,
+    mut request: Box<Request<LimitedBody>>,
     mut now: Instant,
-) -> Asked {
+) -> Result<Received, SendError> {
     let within = upstream.config.response_timeout;
     if pool.server.wants_http2()
         && let Some(sender) = pool.shared()
     {
-        // Large, and not the usual.
-        match Box::pin(send_http2(
-            sender,
-            &pool.server,
-            request.into_request(),
-            within,
-        ))
-        .await
-        {
+        // Boxed, because it is large and less usual.
+        match Box::pin(send_http2(sender, &pool.server, *request, within)).await {
             Ok(response) => return Ok((response, None)),
-            Err(lost) => request = again(lost, upstream)?,
+            Err(failed) => request = to_send_again(failed, upstream)?,
         }
         now = Instant::now();
     }
     while let Some(mut connection) = pool.take(now) {
-        request.for_http1();
+        request_head::for_http1(&mut request);
         match connection.send(request, within, now).await {
             Ok(response) => return Ok((response, Some(connection))),
-            Err(lost) => {
-                let was_sent = lost.was_sent;
-                request = again(lost, upstream)?;
+            Err(failed) => {
+                let was_sent = failed.was_sent;
+                request = to_send_again(failed, upstream)?;
                 if was_sent {
                     break;
                 }
             }
         }
     }
-    // Seldom, and large.
-    Box::pin(ask_anew(pool, request, within)).await
+    // Boxed, because it is large and seldom.
+    Box::pin(send_anew(pool, request, within)).await
 }
 
-async fn ask_anew(pool: &Arc<Pool>, mut request: Box<Outgoing>, within: Option<Duration>) -> Asked {
+async fn send_anew(
+    pool: &Arc<ConnectionPool>,
+    mut request: Box<Request<LimitedBody>>,
+    within: Option<Duration>,
+) -> Result<Received, SendError> {
     match pool.connect().await {
-        Ok(Connected::One(mut connection)) => {
-            // One that speaks or ends before it is asked has heard nothing; another server may be asked.
+        Ok(Connected::Http1(mut connection)) => {
             if !connection.is_usable() {
-                return Err(Lost {
-                    failure: Failure::Closed,
-                    error: "the server spoke before it was asked, or had gone".to_owned(),
-                    request: Some(request),
-                    was_sent: false,
-                    heard: false,
-                });
+                let detail = "the server sent something before the request, or disconnected";
+                let error = ForwardError::Closed;
+                return Err(SendError::unsent(error, detail.to_owned(), request));
             }
-            request.for_http1();
+            request_head::for_http1(&mut request);
             let response = connection.send(request, within, Instant::now()).await?;
             Ok((response, Some(connection)))
         }
-        Ok(Connected::Two(sender)) => {
-            let response = send_http2(sender, &pool.server, request.into_request(), within).await?;
+        Ok(Connected::Http2(sender)) => {
+            let response = send_http2(sender, &pool.server, *request, within).await?;
             Ok((response, None))
         }
-        Err(error) => Err(Lost {
-            failure: error.failure(),
-            error: error.to_string(),
-            request: Some(request),
-            was_sent: false,
-            heard: false,
-        }),
+        Err(error) => {
+            let detail = error.to_string();
+            Err(SendError::unsent(error.forward_error(), detail, request))
+        }
     }
 }
 
-/// What is sent again after a connection that was used before has ended.
-fn again(mut lost: Lost, upstream: &Upstream) -> Result<Box<Outgoing>, Lost> {
-    let was_unheard = lost.failure == Failure::Closed && !lost.heard;
-    let may_go =
-        |request: &Outgoing| !lost.was_sent || was_unheard && is_repeatable(request.request());
-    match lost.request.take_if(|request| may_go(request)) {
+/// The request, if it may be sent again after a connection that was used before has ended.
+fn to_send_again(
+    mut failed: SendError,
+    upstream: &Upstream,
+) -> Result<Box<Request<LimitedBody>>, SendError> {
+    let is_stale = failed.error == ForwardError::Closed && !failed.may_have_response;
+    let may_repeat = |request: &Request<_>| !failed.was_sent || is_stale && is_repeatable(request);
+    match failed.request.take_if(|request| may_repeat(request)) {
         Some(request) => {
             upstream.metrics.retries.inc();
             Ok(request)
         }
-        None => Err(lost),
+        None => Err(failed),
     }
 }
 
-fn is_repeatable(request: &Request<RequestBody>) -> bool {
+fn is_repeatable(request: &Request<LimitedBody>) -> bool {
     let is_idempotent = matches!(
         *request.method(),
         Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE
     );
-    is_idempotent && request.body().is_nothing()
+    is_idempotent && request.body().is_empty()
 }
 
-/// The request once more, if it may be repeated.
-pub(super) fn repeatable(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    if !is_repeatable(request) {
-        return None;
-    }
-    let mut copy = Request::new(RequestBody::Nothing);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    Some(copy)
+/// A copy of the request, if it may be repeated.
+pub(super) fn repeatable(request: &Request<LimitedBody>) -> Option<Request<LimitedBody>> {
+    is_repeatable(request).then(|| {
+        let mut copy = Request::new(LimitedBody::default());
+        *copy.method_mut() = request.method().clone();
+        *copy.uri_mut() = request.uri().clone();
+        *copy.headers_mut() = request.headers().clone();
+        copy
+    })
 }
 
-/// Sends a request over a connection that others use as well.
+/// Sends a request over a connection that other requests share.
 pub(super) async fn send_http2(
-    mut sender: http2::SendRequest<RequestBody>,
+    mut sender: http2::SendRequest<LimitedBody>,
     server: &Server,
-    request: Request<RequestBody>,
+    request: Request<LimitedBody>,
     within: Option<Duration>,
-) -> Result<Response<Received>, Lost> {
+) -> Result<Response<ReceivedBody>, SendError> {
     let progress = request.body().progress();
     let copy = repeatable(&request);
-    let request =
-        request_head::for_http2(request, server).ok_or_else(|| Lost::by(Failure::BadHost))?;
+    let request = request_head::for_http2(request, server);
+    let request = request.ok_or_else(|| SendError::gone(ForwardError::BadHost))?;
     let mut response = pin!(sender.try_send_request(request));
-    let mut patience = Patience::default();
-    patience.begin(Instant::now(), within);
-    let response = poll_fn(|context| {
-        if let Poll::Ready(response) = response.as_mut().poll(context) {
-            return Poll::Ready(response.map_err(|error| Silence::Error(Box::new(error))));
+    let mut timeout = RollingTimeout::default();
+    timeout.start(Instant::now(), within);
+    let response = poll_fn(|context| match response.as_mut().poll(context) {
+        Poll::Ready(response) => Poll::Ready(Ok(response)),
+        Poll::Pending => {
+            poll_response_timeout(&mut timeout, context, within, progress.as_ref()).map(Err)
         }
-        let over = poll_patience(&mut patience, context, within, progress.as_deref());
-        over.map(|()| Err(Silence::Late))
     });
-    let response = response.await.map_err(|silence| {
-        let mut lost = silence.lost(progress.as_deref(), false);
-        match &mut lost.request {
-            Some(unsent) => unsent.leaves_http2(),
-            None => lost.request = copy.map(Outgoing::new).map(Box::new),
+    match response.await? {
+        Ok(response) => Ok(response.map(ReceivedBody::Streaming)),
+        Err(error) => {
+            let mut failed = SendError::of_hyper(error, copy, progress.as_ref(), false);
+            if let Some(request) = &mut failed.request {
+                request_head::from_http2(request);
+            }
+            Err(failed)
         }
-        lost
-    });
-    response.map(|response| response.map(Received::Coming))
+    }
 }

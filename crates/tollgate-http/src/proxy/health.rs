@@ -1,10 +1,10 @@
-//! How a server does, by what came of its requests and of the checks, if there are any.
+//! The health of a server, from its responses and from checks, if there are any.
 //!
-//! - A server that fails so many times in a row is set aside: no connection, no answer in time, or 502, 503 or 504. When its time is
-//!   over, one request goes there; if that goes well the server is back, else it is set aside for twice as long, up to a minute.
-//! - A server that fails so many checks in a row gets no requests until it passes one.
+//! - A server that fails several times in a row is set aside: no connection, no response in time, or 502, 503 or 504. When its time
+//!   is over, one request goes there; if that succeeds the server is back, else it is set aside for twice as long, up to a minute.
+//! - A server that fails several checks in a row gets no requests until it passes one.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,146 +12,146 @@ use tokio::time::Instant;
 
 use super::config::UpstreamConfig;
 
-const LONGEST: Duration = Duration::from_secs(60);
-/// One that fails every other time is not told of more often.
-const TOLD: Duration = Duration::from_secs(10);
+const MAX_ASIDE: Duration = Duration::from_secs(60);
 
-#[derive(Debug)]
-pub(super) struct Health {
-    most_failures: u32,
-    first: Duration,
-    /// Whether `state` says anything but that all is well.
-    is_in_doubt: AtomicBool,
-    state: Mutex<State>,
+/// A server that fails every other time is not logged more often than this.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+pub(super) struct ServerHealth {
+    max_failures: u32,
+    first_aside: Duration,
+    /// Whether there was a failure since the last success. While there was none, `failures` need not be looked at.
+    is_failing: AtomicBool,
+    failures: Mutex<Failures>,
+    max_failed_checks: u32,
     failed_checks: AtomicU32,
 }
 
+/// The failures since the last success.
 #[derive(Debug, Default)]
-struct State {
-    failures: u32,
+struct Failures {
+    count: u32,
     aside: Option<Aside>,
-    /// When the log last said that it fails.
-    told_at: Option<Instant>,
-    /// Whether the log has yet to say that it answers again.
-    is_told: bool,
+    /// When a first failure was last logged.
+    logged_at: Option<Instant>,
+    /// Whether a failure was logged, so that the recovery is as well.
+    is_logged: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Aside {
     until: Instant,
-    time: Duration,
-    /// Whether a request is finding out how it does.
-    is_tried: bool,
+    duration: Duration,
+    /// Whether a request is probing the server.
+    is_probed: bool,
 }
 
 /// What a failure led to, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// The first of a row, and not told of lately.
-    Doubted,
+pub(super) enum FailureEffect {
+    /// The first of a row, and none was logged lately.
+    First,
     SetAside(Duration),
-    AsBefore,
+    None,
 }
 
-impl Health {
+impl ServerHealth {
     pub(super) fn new(config: &UpstreamConfig) -> Self {
         Self {
-            most_failures: match config.to.len() {
-                // To set aside the only one would help nobody.
+            max_failures: match config.to.len() {
+                // Setting the only server aside would be no help.
                 0 | 1 => u32::MAX,
                 _ => config.failures,
             },
-            first: config.set_aside,
-            is_in_doubt: AtomicBool::new(false),
-            state: Mutex::default(),
+            first_aside: config.set_aside,
+            is_failing: AtomicBool::new(false),
+            failures: Mutex::default(),
+            max_failed_checks: config.failures,
             failed_checks: AtomicU32::new(0),
         }
     }
 
-    pub(super) fn failed(&self, now: Instant) -> Verdict {
-        let mut state = self.state.lock();
-        self.is_in_doubt.store(true, Ordering::Relaxed);
-        state.failures = state.failures.saturating_add(1);
-        if state.failures < self.most_failures {
-            let is_news = (state.told_at).is_none_or(|told_at| now >= told_at + TOLD);
-            if state.failures > 1 || !is_news {
-                return Verdict::AsBefore;
+    pub(super) fn note_failure(&self, now: Instant) -> FailureEffect {
+        let mut failures = self.failures.lock();
+        self.is_failing.store(true, Relaxed);
+        failures.count = failures.count.saturating_add(1);
+        if failures.count < self.max_failures {
+            let logged_at = failures.logged_at;
+            if failures.count > 1 || logged_at.is_some_and(|at| now < at + LOG_EVERY) {
+                return FailureEffect::None;
             }
-            state.told_at = Some(now);
-            state.is_told = true;
-            return Verdict::Doubted;
+            failures.logged_at = Some(now);
+            failures.is_logged = true;
+            return FailureEffect::First;
         }
-        let time = match state.aside {
-            // A request that went there before it was set aside.
-            Some(aside) if aside.until > now && !aside.is_tried => return Verdict::AsBefore,
-            Some(aside) => (aside.time * 2).min(LONGEST),
-            None => self.first,
+        let duration = match failures.aside {
+            // A request that was sent before the server was set aside.
+            Some(aside) if aside.until > now && !aside.is_probed => return FailureEffect::None,
+            Some(aside) => (aside.duration * 2).min(MAX_ASIDE),
+            None => self.first_aside,
         };
-        state.aside = Some(Aside {
-            until: now + time,
-            time,
-            is_tried: false,
+        failures.aside = Some(Aside {
+            until: now + duration,
+            duration,
+            is_probed: false,
         });
-        state.is_told = true;
-        Verdict::SetAside(time)
+        failures.is_logged = true;
+        FailureEffect::SetAside(duration)
     }
 
-    /// `None` if it was well all the time; else whether the log is to say that it is.
-    pub(super) fn succeeded(&self) -> Option<bool> {
-        if !self.is_in_doubt.load(Ordering::Relaxed) {
+    /// `None` if nothing had failed; else whether the recovery is to be logged.
+    pub(super) fn note_success(&self) -> Option<bool> {
+        if !self.is_failing.load(Relaxed) {
             return None;
         }
-        let mut state = self.state.lock();
-        let is_told = state.is_told;
-        *state = State {
-            told_at: state.told_at,
-            ..State::default()
+        let mut failures = self.failures.lock();
+        let is_logged = failures.is_logged;
+        *failures = Failures {
+            logged_at: failures.logged_at,
+            ..Failures::default()
         };
-        self.is_in_doubt.store(false, Ordering::Relaxed);
-        Some(is_told)
+        self.is_failing.store(false, Relaxed);
+        Some(is_logged)
     }
 
-    /// A check failed. Whether the server is given up just now.
-    pub(super) fn failed_check(&self, most: u32) -> bool {
-        let before = self.failed_checks.fetch_add(1, Ordering::Relaxed);
-        let is_enough = before.saturating_add(1) == most;
-        if before >= most {
-            // It counts no further, lest it begin again.
-            self.failed_checks.store(most, Ordering::Relaxed);
-        }
-        is_enough
+    /// Notes a failed check. Returns whether the server now fails its checks.
+    pub(super) fn note_failed_check(&self) -> bool {
+        let before = self.failed_checks.load(Relaxed);
+        self.failed_checks.store(before.saturating_add(1), Relaxed);
+        before.saturating_add(1) == self.max_failed_checks
     }
 
-    /// A check was passed. Whether that is news.
-    pub(super) fn passed_check(&self, most: u32) -> bool {
-        self.failed_checks.swap(0, Ordering::Relaxed) >= most
+    /// Notes a passed check. Returns whether the server failed its checks before.
+    pub(super) fn note_passed_check(&self) -> bool {
+        self.failed_checks.swap(0, Relaxed) >= self.max_failed_checks
     }
 
-    pub(super) fn passes_checks(&self, most: u32) -> bool {
-        self.failed_checks.load(Ordering::Relaxed) < most
+    /// Whether it gets requests, as far as checks can tell.
+    pub(super) fn passes_checks(&self) -> bool {
+        self.failed_checks.load(Relaxed) < self.max_failed_checks
+    }
+
+    pub(super) fn is_healthy(&self) -> bool {
+        self.aside_until().is_none() && self.passes_checks()
     }
 
     /// Until when it is set aside, if it is.
     pub(super) fn aside_until(&self) -> Option<Instant> {
-        match self.is_in_doubt.load(Ordering::Relaxed) {
-            true => self.state.lock().aside.map(|aside| aside.until),
-            false => None,
-        }
+        let is_failing = self.is_failing.load(Relaxed);
+        is_failing.then(|| Some(self.failures.lock().aside?.until))?
     }
 
-    /// Its time is over, and this request is the one that finds out. Others stay away for as long again.
-    pub(super) fn is_to_be_tried(&self, now: Instant) -> bool {
-        if !self.is_in_doubt.load(Ordering::Relaxed) {
+    /// Whether its time is over, so that this request probes it. Others keep away for as long again.
+    pub(super) fn begin_probe(&self, now: Instant) -> bool {
+        if !self.is_failing.load(Relaxed) {
             return false;
         }
-        let mut state = self.state.lock();
-        match &mut state.aside {
-            Some(aside) if aside.until <= now => {
-                aside.until = now + aside.time;
-                aside.is_tried = true;
-                true
-            }
-            _ => false,
-        }
+        let aside = &mut self.failures.lock().aside;
+        let Some(aside) = aside.as_mut().filter(|aside| aside.until <= now) else {
+            return false;
+        };
+        aside.until = now + aside.duration;
+        aside.is_probed = true;
+        true
     }
 }

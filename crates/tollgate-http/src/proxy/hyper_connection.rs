@@ -1,10 +1,12 @@
-//! A connection of HTTP/1.1 to a server on which hyper speaks: for bodies, upgrades, and whatever else is not plain.
+//! An HTTP/1.1 connection to a server that hyper drives: for bodies, upgrades, and everything else that the fast path declines.
 //!
-//! hyper wakes those who wait at the other ends of its channels; here they are one and the same, awake already. So what can be had at
-//! once is asked for with a waker that does nothing, and only who has to wait leaves its own.
+//! hyper wakes the tasks at the other ends of its channels; here they are one and the same, awake already. So what can be had at once
+//! is polled with a waker that does nothing, and only a poll that has to wait registers the task.
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -15,107 +17,98 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::task::unconstrained;
 
-use super::connection::{Lost, Silence, poll_patience};
+use super::connection::{SendError, poll_response_timeout};
+use super::error::ForwardError;
 use super::forward::repeatable;
-use super::outgoing::Outgoing;
-use super::request_body::RequestBody;
-use super::stream::{Heard, Stream};
-use crate::patience::Patience;
+use super::stream::Stream;
+use crate::body::LimitedBody;
+use crate::timeout::RollingTimeout;
 
-/// The most fields of a response; hyper's own bound is 100.
-const MAX_FIELDS: usize = 256;
+/// Maximum number of headers of a response; hyper's default is 100.
+const MAX_HEADERS: usize = 256;
 
-type Http1 = http1::Connection<TokioIo<Stream>, RequestBody>;
-
-/// So many bytes of a response are read ahead at most while the client takes its time. The head has to fit as well.
+/// Maximum number of bytes of a response that are read ahead while the client is slow. The head has to fit as well.
 const RESPONSE_BUFFER: usize = 64 * 1_024;
 
 pub(super) struct HyperConnection {
-    sender: SendRequest<RequestBody>,
-    connection: Http1,
+    sender: SendRequest<LimitedBody>,
+    connection: http1::Connection<TokioIo<Stream>, LimitedBody>,
     has_ended: bool,
-    heard: Heard,
+    /// Set when anything is read.
+    has_read: Arc<AtomicBool>,
 }
 
 impl HyperConnection {
-    pub(super) async fn over(stream: Stream) -> hyper::Result<Self> {
-        let heard = stream.heard();
+    pub(super) async fn new(stream: Stream) -> hyper::Result<Self> {
+        let has_read = Arc::clone(&stream.has_read);
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(RESPONSE_BUFFER)
-            .max_headers(MAX_FIELDS)
+            .max_headers(MAX_HEADERS)
             .handshake(TokioIo::new(stream))
             .await?;
         Ok(Self {
             sender,
             connection,
             has_ended: false,
-            heard,
+            has_read,
         })
     }
 
-    /// Sends a request and waits for the head of its response, with a patience that has begun. If it was sent already, what came after it is
-    /// [there](Stream::replay) to be asked for.
+    /// Sends a request and waits for the head of its response, with a timeout that has started. If the request was sent already, what
+    /// was read after it is [replayed](Stream::replay).
     pub(super) async fn send(
         &mut self,
-        request: Request<RequestBody>,
+        request: Request<LimitedBody>,
         within: Option<Duration>,
-        patience: &mut Patience,
+        timeout: &mut RollingTimeout,
         was_sent: bool,
-    ) -> Result<Response<Incoming>, Lost> {
+    ) -> Result<Response<Incoming>, SendError> {
         let progress = request.body().progress();
-        let copy = repeatable(&request);
-        self.heard.nothing_yet();
-        // Out of tokio's budget, a response that is there would be waited for with nobody to wake us.
+        let mut copy = repeatable(&request);
+        self.has_read.store(false, Relaxed);
+        // Out of tokio's budget, no task would be woken for a response that is there.
         let mut response = pin!(unconstrained(self.sender.try_send_request(request)));
-        let mut was_woken = was_sent;
-        let response = poll_fn(|context| {
-            let wakers: &[&Waker] = match was_woken {
+        let mut polls_again = was_sent;
+        poll_fn(|context| {
+            let wakers: &[&Waker] = match std::mem::replace(&mut polls_again, true) {
                 true => &[Waker::noop(), context.waker()],
                 false => &[context.waker()],
             };
-            was_woken = true;
             for waker in wakers {
                 self.drive(&mut Context::from_waker(waker));
-                let ready = response
-                    .as_mut()
-                    .poll(&mut Context::from_waker(Waker::noop()));
-                if let Poll::Ready(response) = ready {
-                    return Poll::Ready(response.map_err(|error| Silence::Error(Box::new(error))));
+                let mut quiet = Context::from_waker(Waker::noop());
+                if let Poll::Ready(response) = response.as_mut().poll(&mut quiet) {
+                    return Poll::Ready(response.map_err(|error| {
+                        let has_read = self.has_read.load(Relaxed);
+                        SendError::of_hyper(error, copy.take(), progress.as_ref(), has_read)
+                    }));
                 }
             }
             if self.has_ended {
-                return Poll::Ready(Err(Silence::Ended));
+                return Poll::Ready(Err(SendError::gone(ForwardError::Closed)));
             }
-            let over = poll_patience(patience, context, within, progress.as_deref());
-            over.map(|()| Err(Silence::Late))
-        });
-        let response = response.await;
-        response.map_err(|silence| {
-            let mut lost = silence.lost(progress.as_deref(), self.heard.anything());
-            lost.request = (lost.request).or(copy.map(Outgoing::new).map(Box::new));
-            lost.was_sent |= was_sent;
-            lost
+            poll_response_timeout(timeout, context, within, progress.as_ref()).map(Err)
+        })
+        .await
+        .map_err(|error| SendError {
+            was_sent: error.was_sent || was_sent,
+            ..error
         })
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    /// Polls the connection. Returns whether it has ended.
+    pub(super) fn drive(&mut self, context: &mut Context<'_>) -> bool {
+        // An error is reported by the response or its body.
+        self.has_ended =
+            self.has_ended || self.connection.poll_without_shutdown(context).is_ready();
         self.has_ended
     }
 
-    /// Moves the connection on as far as it goes.
-    pub(super) fn drive(&mut self, context: &mut Context<'_>) {
-        if !self.has_ended {
-            // How it ended, whoever waits for a response or its body hears from there.
-            self.has_ended = self.connection.poll_without_shutdown(context).is_ready();
-        }
-    }
-
     pub(super) fn is_usable(&mut self) -> bool {
-        self.drive(&mut Context::from_waker(Waker::noop()));
-        !self.has_ended && self.sender.is_ready()
+        !self.drive(&mut Context::from_waker(Waker::noop())) && self.sender.is_ready()
     }
 
-    /// The bare connection, if nothing is under way on it.
+    /// The bare connection, if no exchange is in progress on it.
     pub(super) fn into_idle_stream(mut self) -> Option<Stream> {
         if !self.is_usable() {
             return None;
@@ -130,18 +123,15 @@ impl HyperConnection {
         }
         tokio::spawn(async move {
             if let Err(error) = self.connection.await {
-                tracing::debug!(%error, "a connection to a server ended early");
+                tracing::debug!(%error, "connection to a server ended early");
             }
         });
     }
 
     pub(super) async fn into_stream(mut self) -> (Stream, Bytes) {
-        poll_fn(|context| {
-            self.drive(context);
-            match self.has_ended {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
+        poll_fn(|context| match self.drive(context) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         })
         .await;
         let parts = self.connection.into_parts();

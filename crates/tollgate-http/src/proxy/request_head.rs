@@ -1,5 +1,4 @@
-//! The heads of requests and responses on their way through: headers for this hop alone are removed, and forwarding headers are
-//! set.
+//! The heads of requests and responses on their way through: headers for one hop are removed, and forwarding headers are set.
 
 use std::net::IpAddr;
 
@@ -10,107 +9,103 @@ use http::header::{
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
+use hyper::upgrade::OnUpgrade;
 
-use super::ClientInfo;
-use super::request_body::RequestBody;
-use super::server::Server;
+use super::upstream::Server;
+use super::{ClientInfo, ProxySettings};
+use crate::body::LimitedBody;
 use crate::headers::{
-    CLAIMS, Seen, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, remove_seen_hop_by_hop,
-    tokens,
+    SpecialHeaders, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, remove_hop_by_hop, tokens,
 };
 
 const ROOT: PathAndQuery = PathAndQuery::from_static("/");
-const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
-const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 
-/// What is to be said of a request's client, and how.
-pub(super) struct Forwarding<'a> {
-    pub(super) client: &'a ClientInfo<'a>,
-    /// Whether the client uses TLS.
-    pub(super) is_tls: bool,
-    /// Whether the upstream may agree to a WebSocket.
-    pub(super) may_upgrade: bool,
-    /// Whether to add a `Via` header.
-    pub(super) adds_via: bool,
-}
-
-/// A request whose head can be sent.
-pub(super) struct Prepared {
-    /// Whether it asks for a WebSocket.
-    pub(super) is_websocket: bool,
+/// What was found in the head of a request.
+pub(super) struct PreparedHead {
+    /// The client's side of the connection, if it asks for a WebSocket.
+    pub(super) upgrade: Option<OnUpgrade>,
     pub(super) has_host: bool,
 }
 
-/// Makes the head of a request one that can be sent to a server in HTTP/1.1. No other upgrade than to a WebSocket is passed on, as what comes after would go by
-/// whoever decides about requests.
-pub(super) fn prepare<B>(request: &mut Request<B>, forwarding: &Forwarding<'_>) -> Prepared {
-    let (seen, host, is_said) = look(request);
+/// Prepares the head of a request for HTTP/1.1. Only upgrades to WebSocket are forwarded: what follows others passes the limiter
+/// unseen.
+pub(super) fn prepare<B>(
+    request: &mut Request<B>,
+    client: &ClientInfo<'_>,
+    settings: &ProxySettings,
+    may_upgrade: bool,
+) -> PreparedHead {
+    let (special, host, is_stated) = host_and_special(request);
     let version = request.version();
-    let is_websocket =
-        forwarding.may_upgrade && seen.has(Seen::UPGRADE) && asks_for_websocket(request);
+    let mut upgrade = None;
+    if may_upgrade && special.has(SpecialHeaders::UPGRADE) && asks_for_websocket(request) {
+        upgrade = request.extensions_mut().remove();
+    }
+    request.extensions_mut().clear();
     let headers = request.headers_mut();
-    let wants_trailers = seen.has(Seen::TE) && te_has_trailers(headers);
-    if !remove_seen_hop_by_hop(headers, seen) {
-        // Whoever read the request has not let it pass; the body is framed anew, as it came.
+    let wants_trailers = special.has(SpecialHeaders::TE)
+        && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
+    if !remove_hop_by_hop(headers, special) {
+        // hyper would have rejected the request; the body is framed again, as it arrived.
         headers.remove(CONTENT_LENGTH);
     }
-    // Who waits for a word before it sends the body gets it from us, when the body is asked for.
-    if seen.has(Seen::EXPECT) {
+    // The server of the client's connection sends `100 Continue` itself, when the body is read.
+    if special.has(SpecialHeaders::EXPECT) {
         headers.remove(EXPECT);
     }
-    if is_websocket {
+    if upgrade.is_some() {
         add_upgrade(headers);
     }
     if wants_trailers {
-        headers.insert(TE, TRAILERS);
+        headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     if version == Version::HTTP_2 {
         join_cookies(headers);
     }
-    set_forwarding_headers(headers, seen, forwarding, host.as_ref(), version);
+    set_forwarding_headers(headers, special, client, host.as_ref(), settings.is_tls);
+    if settings.via {
+        let via = match version {
+            Version::HTTP_10 => "1.0 tollgate",
+            Version::HTTP_2 => "2.0 tollgate",
+            _ => "1.1 tollgate",
+        };
+        headers.append(VIA, HeaderValue::from_static(via));
+    }
     let has_host = host.is_some();
     match host {
-        Some(_) if is_said => {}
+        Some(_) if is_stated => {}
         // One of them, whatever came: the rules have seen no other.
-        Some(host) => {
-            headers.insert(HOST, host);
-        }
-        None if seen.has(Seen::HOST) => {
-            headers.remove(HOST);
-        }
+        Some(host) => _ = headers.insert(HOST, host),
+        None if special.has(SpecialHeaders::HOST) => _ = headers.remove(HOST),
         None => {}
     }
     *request.version_mut() = Version::HTTP_11;
-    Prepared {
-        is_websocket,
-        has_host,
-    }
+    PreparedHead { upgrade, has_host }
 }
 
-/// Which fields need care, and the host that is asked for, as the rules see it: the target's own comes first. The target loses it. Whether the host's field says
-/// just that.
-fn look<B>(request: &mut Request<B>) -> (Seen, Option<HeaderValue>, bool) {
+/// The special headers, the requested host as the rules see it (that of the target comes first, and the target loses it), and
+/// whether there is one `Host` header with just that value.
+fn host_and_special<B>(request: &mut Request<B>) -> (SpecialHeaders, Option<HeaderValue>, bool) {
     let mut hosts = 0;
     let mut first = None;
-    // In one walk, as to ask for it would be to hash its name.
-    let seen = Seen::in_each(request.headers(), |host| {
+    let special = SpecialHeaders::find(request.headers(), |host| {
         hosts += 1;
         first = first.or(Some(host));
     });
     if request.uri().authority().is_none() {
-        return (seen, first.cloned(), hosts == 1);
+        return (special, first.cloned(), hosts == 1);
     }
     let uri = std::mem::take(request.uri_mut()).into_parts();
     let path = uri.path_and_query.map_or(ROOT, origin_form);
     *request.uri_mut() = Uri::from(path);
-    // Without a user and password, which are nobody else's business.
-    let text = uri.authority.as_ref().map(Authority::as_str);
-    let text = text.map(|text| text.rsplit_once('@').map_or(text, |(_, host)| host));
-    let host = text.and_then(|text| HeaderValue::from_str(text).ok());
-    (seen, host, false)
+    let authority = uri.authority.as_ref().map(Authority::as_str);
+    // Without user and password, which are not for the server.
+    let host = authority.map(|text| text.rsplit_once('@').map_or(text, |(_, host)| host));
+    let host = host.and_then(|host| HeaderValue::from_str(host).ok());
+    (special, host, false)
 }
 
-/// What `http://a`, `http://a?b` and `http://a#c` ask for begins with a slash, too.
+/// The paths of `http://a`, `http://a?b` and `http://a#c` begin with a slash, too.
 fn origin_form(path: PathAndQuery) -> PathAndQuery {
     match (path.path(), path.query()) {
         // It may have no bytes at all.
@@ -122,12 +117,10 @@ fn origin_form(path: PathAndQuery) -> PathAndQuery {
 
 fn asks_for_websocket<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
-    let Some(upgrade) = headers.get(UPGRADE) else {
-        return false;
-    };
+    let upgrade = headers.get(UPGRADE).map(HeaderValue::as_bytes);
     request.version() == Version::HTTP_11
         && *request.method() == Method::GET
-        && upgrade.as_bytes().eq_ignore_ascii_case(b"websocket")
+        && upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case(b"websocket"))
         && tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
 }
 
@@ -136,7 +129,6 @@ pub(super) fn accepts_event_stream(headers: &HeaderMap) -> bool {
     tokens(headers, &ACCEPT).any(is_type_of_event_stream)
 }
 
-/// Whether a response is an event stream.
 pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
     let value = headers.get(CONTENT_TYPE);
     value.is_some_and(|value| value.to_str().is_ok_and(is_type_of_event_stream))
@@ -147,59 +139,47 @@ fn is_type_of_event_stream(value: &str) -> bool {
     media_type.eq_ignore_ascii_case("text/event-stream")
 }
 
-fn te_has_trailers(headers: &HeaderMap) -> bool {
-    tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"))
-}
-
 /// Asks for a WebSocket, or agrees to one.
 pub(super) fn add_upgrade(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(UPGRADE, WEBSOCKET);
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
 }
 
-/// HTTP/2 may send them one by one, HTTP/1.1 may not.
+/// HTTP/2 may send cookies one by one, HTTP/1.1 may not.
 fn join_cookies(headers: &mut HeaderMap) {
-    let mut cookies = headers.get_all(COOKIE).iter();
-    let (Some(first), Some(second)) = (cookies.next(), cookies.next()) else {
-        return;
-    };
-    let mut joined = first.as_bytes().to_vec();
-    for cookie in std::iter::once(second).chain(cookies) {
-        joined.extend_from_slice(b"; ");
-        joined.extend_from_slice(cookie.as_bytes());
-    }
-    if let Ok(joined) = HeaderValue::from_bytes(&joined) {
-        headers.insert(COOKIE, joined);
+    if headers.get_all(COOKIE).iter().nth(1).is_some() {
+        let cookies = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
+        let cookies: Vec<&[u8]> = cookies.collect();
+        if let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..])) {
+            headers.insert(COOKIE, joined);
+        }
     }
 }
 
-/// Tells the server who sent the request, for which host and how. Claims of a peer that is not trusted are removed.
+/// Sets the headers with the client, the requested host and the scheme. Claims of a peer that is not trusted are removed.
 fn set_forwarding_headers(
     headers: &mut HeaderMap,
-    seen: Seen,
-    forwarding: &Forwarding<'_>,
+    special: SpecialHeaders,
+    client: &ClientInfo<'_>,
     host: Option<&HeaderValue>,
-    version: Version,
+    is_tls: bool,
 ) {
-    let peer = forwarding.client.peer;
-    let chain = match seen.has(Seen::FORWARDED_FOR) {
-        true => chain_of(headers, peer),
-        false => HeaderValue::try_from(peer.to_canonical().to_string()),
+    let chain = match special.has(SpecialHeaders::FORWARDED_FOR) {
+        true => chain_of(headers, client.peer),
+        false => HeaderValue::try_from(client.peer.to_canonical().to_string()),
     };
     if let Ok(chain) = chain {
         headers.insert(X_FORWARDED_FOR, chain);
     }
-    // Mostly nobody claims anything, and then it does not matter who is trusted.
-    let has_claims = seen.has(Seen::CLAIM | Seen::FORWARDED_HOST_OR_PROTO);
-    let is_trusted = has_claims && (forwarding.client.trusts)(forwarding.client.peer);
+    // Usually there are no claims, and trust need not be looked up.
+    let has_claims = special.has(SpecialHeaders::CLAIM);
+    let is_trusted = has_claims && (client.trusts)(client.peer);
     if has_claims && !is_trusted {
-        for claim in CLAIMS {
-            headers.remove(claim);
-        }
+        SpecialHeaders::remove(headers, SpecialHeaders::CLAIM);
     }
     let is_claimed = |headers: &HeaderMap, name| is_trusted && headers.contains_key(name);
     if !is_claimed(headers, X_FORWARDED_PROTO) {
-        let scheme = if forwarding.is_tls { "https" } else { "http" };
+        let scheme = if is_tls { "https" } else { "http" };
         headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
     }
     if let Some(host) = host
@@ -207,12 +187,9 @@ fn set_forwarding_headers(
     {
         headers.insert(X_FORWARDED_HOST, host.clone());
     }
-    if forwarding.adds_via {
-        headers.append(VIA, HeaderValue::from_static(via(version)));
-    }
 }
 
-/// The addresses that the request names so far, and the peer.
+/// The addresses in the request's `X-Forwarded-For`, and the peer.
 fn chain_of(headers: &HeaderMap, peer: IpAddr) -> Result<HeaderValue, InvalidHeaderValue> {
     let mut chain = Vec::new();
     for line in headers.get_all(X_FORWARDED_FOR) {
@@ -223,33 +200,21 @@ fn chain_of(headers: &HeaderMap, peer: IpAddr) -> Result<HeaderValue, InvalidHea
     HeaderValue::try_from(chain)
 }
 
-fn via(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_10 => "1.0 tollgate",
-        Version::HTTP_2 => "2.0 tollgate",
-        _ => "1.1 tollgate",
-    }
-}
-
-pub(super) fn set_host(request: &mut Request<RequestBody>, host: &HeaderValue) {
-    request.headers_mut().insert(HOST, host.clone());
-}
-
-/// The form in which HTTP/1.1 wants it.
-pub(super) fn for_http1(request: &mut Request<RequestBody>) {
+/// Completes a head for HTTP/1.1.
+pub(super) fn for_http1(request: &mut Request<LimitedBody>) {
     let has_length = request.body().size_hint().exact().is_some();
-    // hyper would leave out the body, as these seldom have one.
+    // hyper would leave out the body, because these seldom have one.
     if !has_length && matches!(*request.method(), Method::GET | Method::HEAD) {
         let chunked = HeaderValue::from_static("chunked");
         request.headers_mut().insert(TRANSFER_ENCODING, chunked);
     }
 }
 
-/// The form in which HTTP/2 wants it: the host is part of the target. `None` if the host is none.
+/// Makes the host a part of the target, for HTTP/2. `None` if it is malformed.
 pub(super) fn for_http2(
-    mut request: Request<RequestBody>,
+    mut request: Request<LimitedBody>,
     server: &Server,
-) -> Option<Request<RequestBody>> {
+) -> Option<Request<LimitedBody>> {
     let host = request.headers_mut().remove(HOST);
     let host = host.as_ref().unwrap_or(&server.authority);
     let mut uri = std::mem::take(request.uri_mut()).into_parts();
@@ -260,17 +225,16 @@ pub(super) fn for_http2(
     Some(request)
 }
 
-/// Back from it, if it was not sent.
-pub(super) fn from_http2(request: &mut Request<RequestBody>) {
+/// Makes the host a header again.
+pub(super) fn from_http2(request: &mut Request<LimitedBody>) {
     if request.version() != Version::HTTP_2 {
         return;
     }
     let uri = std::mem::take(request.uri_mut()).into_parts();
-    let path = (uri.path_and_query).unwrap_or_else(|| PathAndQuery::from_static("/"));
-    *request.uri_mut() = Uri::from(path);
+    *request.uri_mut() = Uri::from(uri.path_and_query.unwrap_or(ROOT));
     let host = uri.authority.as_ref().map(Authority::as_str);
     if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
-        set_host(request, &host);
+        request.headers_mut().insert(HOST, host);
     }
     *request.version_mut() = Version::HTTP_11;
 }

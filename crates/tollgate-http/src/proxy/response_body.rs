@@ -1,6 +1,7 @@
-//! The body of a response, on its way from the server to the caller.
+//! The body of a response, on its way from the server to the client.
 
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -12,18 +13,21 @@ use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
-use super::connection::{Connection, Received};
-use super::pool::Pool;
-use super::slots::Slot;
+use super::connection::{ReceivedBody, UpstreamConnection};
+use super::forward::Exchange;
+use super::pool::ConnectionPool;
+use super::slots::RequestSlot;
+use super::upstream::Upstream;
+use crate::body::FramePoll;
 use crate::headers::filter_response_trailers;
-use crate::patience::Patience;
+use crate::timeout::RollingTimeout;
 
 /// The body of a response that came through a [`Proxy`](super::Proxy), or was made by it.
 #[derive(Debug)]
-pub struct ProxyBody(Origin);
+pub struct ProxyBody(Repr);
 
 #[derive(Debug)]
-enum Origin {
+enum Repr {
     /// All of it, until it is sent.
     Whole(Option<Bytes>),
     Streaming(Box<Streaming>),
@@ -31,72 +35,35 @@ enum Origin {
 
 struct Streaming {
     incoming: Incoming,
-    /// What was read of it already.
+    /// A part that was read already.
     first: Option<Result<Frame<Bytes>, hyper::Error>>,
-    /// The connection it comes from, if we are the ones to move it on.
-    connection: Option<(Box<Connection>, Arc<Pool>)>,
+    /// The connection, if this body has to poll it, and where it is kept afterwards.
+    connection: Option<(Box<UpstreamConnection>, Arc<ConnectionPool>)>,
     /// For bodies without such a connection.
-    patience: Patience,
+    timeout: RollingTimeout,
     idle_timeout: Option<Duration>,
     is_waiting: bool,
     cut: Counter,
-    slot: Option<Slot>,
-}
-
-/// Why a body ended before it was complete.
-#[derive(Debug)]
-pub enum ProxyBodyError {
-    /// The connection to the server failed.
-    Server(hyper::Error),
-    /// The server sent nothing for too long.
-    Stalled,
-}
-
-impl fmt::Display for ProxyBodyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Server(_) => f.write_str("the server did not send the whole response"),
-            Self::Stalled => f.write_str("the server sent nothing for too long"),
-        }
-    }
-}
-
-impl std::error::Error for ProxyBodyError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Server(error) => Some(error),
-            Self::Stalled => None,
-        }
-    }
-}
-
-/// What a body needs besides its bytes.
-pub(super) struct Source<'a> {
-    /// The connection, if it is not shared or left to itself.
-    pub(super) connection: Option<Box<Connection>>,
-    /// Where it belongs.
-    pub(super) pool: &'a Arc<Pool>,
-    pub(super) slot: Slot,
-    pub(super) idle_timeout: Option<Duration>,
-    pub(super) cut: &'a Counter,
+    slot: Option<RequestSlot>,
 }
 
 impl ProxyBody {
     pub(super) fn whole(bytes: Bytes) -> Self {
-        Self(Origin::Whole((!bytes.is_empty()).then_some(bytes)))
+        Self(Repr::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
     /// The body of a response that has just begun. A small one is there already, and its connection free for the next request.
-    pub(super) fn of(received: Received, source: Source<'_>, now: Instant) -> Self {
+    pub(super) fn new(
+        received: ReceivedBody,
+        exchange: Exchange<'_>,
+        upstream: &Upstream,
+        now: Instant,
+    ) -> Self {
+        let (mut connection, pool) = (exchange.connection, exchange.pool);
         let mut first = None;
-        let Source {
-            mut connection,
-            pool,
-            ..
-        } = source;
         let mut incoming = match received {
-            Received::Coming(incoming) => incoming,
-            Received::Whole(bytes) => {
+            ReceivedBody::Streaming(incoming) => incoming,
+            ReceivedBody::Whole(bytes) => {
                 if let Some(connection) = connection {
                     pool.put(connection, now);
                 }
@@ -116,71 +83,61 @@ impl ProxyBody {
                     pool.put(connection, now);
                 }
                 let data = first.and_then(Result::ok).map(Frame::into_data);
-                return Self(Origin::Whole(data.and_then(Result::ok)));
+                return Self(Repr::Whole(data.and_then(Result::ok)));
             }
         }
-        Self(Origin::Streaming(Box::new(Streaming {
+        Self(Repr::Streaming(Box::new(Streaming {
             incoming,
             first,
             connection: connection.map(|connection| (connection, Arc::clone(pool))),
-            patience: Patience::default(),
-            idle_timeout: source.idle_timeout,
+            timeout: RollingTimeout::default(),
+            idle_timeout: upstream.config.idle_timeout,
             is_waiting: false,
-            cut: source.cut.clone(),
-            slot: Some(source.slot),
+            cut: upstream.metrics.cut.clone(),
+            slot: Some(exchange.slot),
         })))
     }
 }
 
 impl Body for ProxyBody {
     type Data = Bytes;
-    type Error = ProxyBodyError;
+    type Error = io::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ProxyBodyError>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> FramePoll<io::Error> {
         match &mut self.get_mut().0 {
-            Origin::Whole(bytes) => Poll::Ready(bytes.take().map(Frame::data).map(Ok)),
-            Origin::Streaming(streaming) => streaming.poll_frame(context),
+            Repr::Whole(bytes) => Poll::Ready(bytes.take().map(Frame::data).map(Ok)),
+            Repr::Streaming(streaming) => streaming.poll_frame(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Origin::Whole(bytes) => bytes.is_none(),
-            Origin::Streaming(streaming) => {
+            Repr::Whole(bytes) => bytes.is_none(),
+            Repr::Streaming(streaming) => {
                 streaming.first.is_none() && streaming.incoming.is_end_stream()
             }
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        let size = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+        let size = |bytes: &Bytes| u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         match &self.0 {
-            Origin::Whole(bytes) => {
-                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| size(bytes.len())))
-            }
-            Origin::Streaming(streaming) => {
-                let rest = streaming.incoming.size_hint();
+            Repr::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, size)),
+            Repr::Streaming(streaming) => {
                 let first = match &streaming.first {
-                    Some(Ok(frame)) => frame.data_ref().map_or(0, |bytes| size(bytes.len())),
+                    Some(Ok(frame)) => frame.data_ref().map_or(0, size),
                     _ => 0,
                 };
-                match rest.exact() {
-                    Some(rest) => SizeHint::with_exact(rest.saturating_add(first)),
-                    None => rest,
-                }
+                let rest = streaming.incoming.size_hint();
+                let exact = rest.exact().map(|rest| rest.saturating_add(first));
+                exact.map_or(rest, SizeHint::with_exact)
             }
         }
     }
 }
 
 impl Streaming {
-    fn poll_frame(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ProxyBodyError>>> {
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> FramePoll<io::Error> {
         let next = match self.first.take() {
             Some(first) => Poll::Ready(Some(first)),
             None => self.poll_incoming(context),
@@ -201,20 +158,17 @@ impl Streaming {
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(error))) => {
-                Poll::Ready(Some(Err(self.fail(ProxyBodyError::Server(error)))))
+                Poll::Ready(Some(Err(self.fail(io::Error::other(error)))))
             }
-            Poll::Pending => {
-                let over = self.poll_patience(context);
-                over.map(|()| Some(Err(self.fail(ProxyBodyError::Stalled))))
-            }
+            Poll::Pending => self.poll_timeout(context).map(|()| {
+                let late = "the server sent nothing for too long";
+                Some(Err(self.fail(io::Error::new(io::ErrorKind::TimedOut, late))))
+            }),
         }
     }
 
-    /// The next part, if it is there; else the connection is moved on, and first without waking anybody: see [`Connection`].
-    fn poll_incoming(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    /// Polls the connection only if the next part is not there, and first [without waking any task](super::hyper_connection).
+    fn poll_incoming(&mut self, context: &mut Context<'_>) -> FramePoll<hyper::Error> {
         let Some((connection, _)) = &mut self.connection else {
             return Pin::new(&mut self.incoming).poll_frame(context);
         };
@@ -228,24 +182,23 @@ impl Streaming {
         if frame.is_ready() {
             return frame;
         }
-        connection.drive(context);
-        if connection.has_ended() {
-            // Whatever it did not say when it ended, it says now.
+        if connection.drive(context) {
+            // What is left, or the error, can be read now.
             self.connection = None;
         }
         Pin::new(&mut self.incoming).poll_frame(&mut quiet)
     }
 
-    /// Only the server's time counts: while the caller does not read, nobody asks.
-    fn poll_patience(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let patience = match &mut self.connection {
-            Some((connection, _)) => &mut connection.patience,
-            None => &mut self.patience,
+    /// Only the server's time counts: while the client does not read, the body is not polled.
+    fn poll_timeout(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let timeout = match &mut self.connection {
+            Some((connection, _)) => &mut connection.timeout,
+            None => &mut self.timeout,
         };
         if !std::mem::replace(&mut self.is_waiting, true) {
-            patience.begin(Instant::now(), self.idle_timeout);
+            timeout.start(Instant::now(), self.idle_timeout);
         }
-        patience.poll(context)
+        timeout.poll(context)
     }
 
     fn complete(&mut self) {
@@ -255,7 +208,7 @@ impl Streaming {
         self.slot = None;
     }
 
-    fn fail(&mut self, error: ProxyBodyError) -> ProxyBodyError {
+    fn fail(&mut self, error: io::Error) -> io::Error {
         self.cut.inc();
         // Closes the connection.
         self.connection = None;

@@ -1,13 +1,9 @@
 //! Slots for concurrent requests at one server, shared fairly between clients.
 //!
-//! Whoever comes first gets the first half of the slots, without any bookkeeping. Of the second half a client gets one only while more
-//! slots are free than it holds there. So a single client never takes more than three quarters, and however many take their
-//! share, some slots stay free for the next.
-//!
-//! WebSockets and event streams, which may stay for hours, get at most three quarters of the slots, and clients share these by the same
-//! rule: the first half goes to whoever comes first, and of the second a client gets no more than it leaves free.
-//!
-//! Requests that have to wait are served client by client, so a long queue of one client delays nobody else.
+//! The first half of the slots is for whichever requests come first, without any bookkeeping. Of the second half, a client gets a
+//! slot only while more slots are free than it holds there. So a single client never takes more than three quarters, and however
+//! many take their share, some slots stay free for the next. WebSockets and event streams, which may stay for hours, get at most
+//! three quarters of the slots, and clients share these by the same rule. Requests that have to wait are served client by client.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -18,26 +14,24 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::patience::timeout;
+use crate::timeout::timeout;
 
-/// Requests of one client that may wait for a slot of a server.
+/// Maximum number of requests of one client that wait for a slot of a server.
 const MAX_WAITING: usize = 4_096;
 
-/// What a slot is wanted for.
+/// A request for a slot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Claim {
-    /// Whose request it is; `None` for clients that are not told apart.
+pub(super) struct SlotClaim {
+    /// Whose request it is; `None` for clients that cannot be distinguished.
     pub(super) client: Option<IpAddr>,
     /// Whether it may stay for hours: a WebSocket or an event stream.
     pub(super) is_long_lived: bool,
 }
 
-/// The slots of a server.
-#[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct RequestSlots {
     max: usize,
     in_use: AtomicUsize,
-    /// Requests in queues. Raised before a request looks for a slot for the last time, so whoever frees one after that sees it.
+    /// Requests in queues. Raised before a request tries for the last time, so that a slot that is freed after that is not missed.
     waiting: AtomicUsize,
     shares: Mutex<Shares>,
 }
@@ -45,32 +39,23 @@ pub(super) struct Slots {
 #[derive(Debug, Default)]
 struct Shares {
     /// Slots of the second half.
-    held: Held,
+    held: HeldByClient,
     long_lived: usize,
-    /// Long-lived ones of the second half of those. All clients that are not told apart are one here, as a request that turns out to be
-    /// long-lived may have come while nobody had to say whose it was.
-    long_lived_held: Held,
+    /// Long-lived slots of the second half of those. Requests that came while clients were not distinguished count as one client.
+    long_lived_held: HeldByClient,
     /// The client whose turn is next is in front.
-    queues: VecDeque<Queue>,
-    next_id: u64,
+    queues: VecDeque<ClientQueue>,
 }
 
 /// How many slots each client holds.
 #[derive(Debug, Default)]
-struct Held(HashMap<Option<IpAddr>, usize>);
+struct HeldByClient(HashMap<Option<IpAddr>, usize>);
 
 /// Requests of one client that wait, in the order of arrival. Never empty.
 #[derive(Debug)]
-struct Queue {
+struct ClientQueue {
     client: Option<IpAddr>,
-    requests: VecDeque<Queued>,
-}
-
-#[derive(Debug)]
-struct Queued {
-    id: u64,
-    claim: Claim,
-    granted: oneshot::Sender<Grant>,
+    requests: VecDeque<(SlotClaim, oneshot::Sender<Grant>)>,
 }
 
 /// How a slot in use is counted.
@@ -82,10 +67,9 @@ struct Grant {
     long_lived: Option<Half>,
 }
 
-/// A part of the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Half {
-    /// For whoever comes first.
+    /// For whichever requests come first.
     First,
     /// Shared between clients.
     Second,
@@ -94,22 +78,20 @@ enum Half {
 impl Half {
     /// Where the next slot of `max` is, if a client that holds `held` of the second half may have it.
     fn of_next(in_use: usize, max: usize, held: usize) -> Option<Self> {
-        let free = max.saturating_sub(in_use);
         match in_use < max / 2 {
             true => Some(Self::First),
-            false => (held < free).then_some(Self::Second),
+            false => (held < max.saturating_sub(in_use)).then_some(Self::Second),
         }
     }
 }
 
 /// A slot in use, free again when it is dropped.
-#[derive(Debug)]
-pub(super) struct Slot {
-    slots: Arc<Slots>,
+pub(super) struct RequestSlot {
+    slots: Arc<RequestSlots>,
     grant: Grant,
 }
 
-impl Slots {
+impl RequestSlots {
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             max,
@@ -123,13 +105,9 @@ impl Slots {
         self.in_use.load(SeqCst)
     }
 
-    /// Whether slots, or those for long-lived requests, may be shared out by client now, so that a request should say whose it is.
+    /// Whether slots may be shared by client now, so that requests should name their client.
     pub(super) fn are_scarce(&self) -> bool {
         self.in_use() >= self.max_long_lived() / 2
-    }
-
-    fn first_half(&self) -> usize {
-        self.max / 2
     }
 
     fn max_long_lived(&self) -> usize {
@@ -137,70 +115,70 @@ impl Slots {
     }
 
     /// A slot, if there is one for this claim now.
-    pub(super) fn take_now(self: &Arc<Self>, claim: Claim) -> Option<Slot> {
-        let of_first_half = |in_use| (in_use < self.first_half()).then_some(in_use + 1);
-        if !claim.is_long_lived
-            && (self.in_use)
-                .fetch_update(SeqCst, SeqCst, of_first_half)
-                .is_ok()
-        {
-            let grant = Grant {
+    pub(super) fn try_take(self: &Arc<Self>, claim: SlotClaim) -> Option<RequestSlot> {
+        let of_first_half = |in_use| (in_use < self.max / 2).then_some(in_use + 1);
+        let takes_first = || self.in_use.fetch_update(SeqCst, SeqCst, of_first_half);
+        if !claim.is_long_lived && takes_first().is_ok() {
+            return Some(self.slot(Grant {
                 client: claim.client,
                 half: Half::First,
                 long_lived: None,
-            };
-            return Some(self.slot(grant));
+            }));
         }
         let grant = self.grant(&mut self.shares.lock(), claim)?;
         Some(self.slot(grant))
     }
 
-    /// A slot as soon as there is one for this claim; `None` if that takes too long, or too many requests of the client wait already.
-    pub(super) async fn take(self: &Arc<Self>, claim: Claim, within: Duration) -> Option<Slot> {
+    /// A slot as soon as there is one; `None` if that takes too long, or too many requests of the client wait.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        claim: SlotClaim,
+        within: Duration,
+    ) -> Option<RequestSlot> {
         self.waiting.fetch_add(1, SeqCst);
-        let waiting = {
+        let mut waiting = {
             let mut shares = self.shares.lock();
-            if let Some(grant) = self.grant(&mut shares, claim) {
-                self.waiting.fetch_sub(1, SeqCst);
-                return Some(self.slot(grant));
-            }
-            let Some((id, granted)) = shares.enqueue(claim) else {
-                self.waiting.fetch_sub(1, SeqCst);
-                return None;
+            let grant = self.grant(&mut shares, claim);
+            let granted = match grant {
+                Some(_) => None,
+                None => shares.enqueue(claim),
             };
-            Waiting {
+            let Some(granted) = granted else {
+                self.waiting.fetch_sub(1, SeqCst);
+                return grant.map(|grant| self.slot(grant));
+            };
+            WaitingRequest {
                 slots: self,
                 client: claim.client,
-                id,
-                granted: Some(granted),
+                granted,
             }
         };
-        timeout(within, waiting.granted()).await?
+        let grant = timeout(within, &mut waiting.granted).await?.ok()?;
+        Some(self.slot(grant))
     }
 
-    fn slot(self: &Arc<Self>, grant: Grant) -> Slot {
-        Slot {
+    fn slot(self: &Arc<Self>, grant: Grant) -> RequestSlot {
+        RequestSlot {
             slots: Arc::clone(self),
             grant,
         }
     }
 
-    fn grant(&self, shares: &mut Shares, claim: Claim) -> Option<Grant> {
+    fn grant(&self, shares: &mut Shares, claim: SlotClaim) -> Option<Grant> {
         let client = claim.client;
         let long_lived = match claim.is_long_lived {
             true => Some(self.half_of_long_lived(shares, client)?),
             false => None,
         };
-        // Clients that are not told apart may be many.
+        // Clients that cannot be distinguished may be many.
         let held = client.map_or(0, |_| shares.held.by(client));
         let one_more = |in_use: usize| Half::of_next(in_use, self.max, held).map(|_| in_use + 1);
         let before = self.in_use.fetch_update(SeqCst, SeqCst, one_more).ok()?;
         let half = Half::of_next(before, self.max, held)?;
-        if half == Half::Second {
-            shares.held.add(client);
-        }
+        shares.held.add(client, half);
         if let Some(half) = long_lived {
-            shares.add_long_lived(client, half);
+            shares.long_lived += 1;
+            shares.long_lived_held.add(client, half);
         }
         Some(Grant {
             client,
@@ -223,17 +201,16 @@ impl Slots {
             return;
         }
         let mut shares = self.shares.lock();
-        if grant.half == Half::Second {
-            shares.held.remove(grant.client);
-        }
+        shares.held.remove(grant.client, grant.half);
         if let Some(half) = grant.long_lived {
-            shares.remove_long_lived(grant.client, half);
+            shares.long_lived -= 1;
+            shares.long_lived_held.remove(grant.client, half);
         }
         self.in_use.fetch_sub(1, SeqCst);
         self.serve_queues(&mut shares);
     }
 
-    /// Grants what is free to those who wait, one to each client in turn.
+    /// Grants free slots to waiting requests, one to each client in turn.
     fn serve_queues(&self, shares: &mut Shares) {
         let mut passed_over = 0;
         while passed_over < shares.queues.len() && self.in_use() < self.max {
@@ -241,8 +218,8 @@ impl Slots {
                 return;
             };
             passed_over = match self.serve(shares, &mut queue) {
-                true => 0,
-                false => passed_over + 1,
+                Some(()) => 0,
+                None => passed_over + 1,
             };
             if !queue.requests.is_empty() {
                 shares.queues.push_back(queue);
@@ -250,41 +227,37 @@ impl Slots {
         }
     }
 
-    /// Grants a slot to the first request of a queue that may have one. Returns whether there was one.
-    fn serve(&self, shares: &mut Shares, queue: &mut Queue) -> bool {
-        for is_long_lived in [false, true] {
-            let is_such = |queued: &Queued| queued.claim.is_long_lived == is_long_lived;
-            let Some(nth) = queue.requests.iter().position(is_such) else {
-                continue;
-            };
-            let Some(claim) = queue.requests.get(nth).map(|queued| queued.claim) else {
-                continue;
-            };
-            let Some(grant) = self.grant(shares, claim) else {
-                continue;
-            };
-            if let Some(queued) = queue.requests.remove(nth) {
-                self.waiting.fetch_sub(1, SeqCst);
-                // The other end leaves the queue before it goes, so it is there.
-                let _ = queued.granted.send(grant);
-            }
-            return true;
-        }
-        false
+    /// Grants a slot to the first request of a queue that may have one.
+    fn serve(&self, shares: &mut Shares, queue: &mut ClientQueue) -> Option<()> {
+        let (nth, grant) = [false, true].into_iter().find_map(|is_long_lived| {
+            let mut claims = queue.requests.iter().map(|(claim, _)| *claim).enumerate();
+            let (nth, claim) = claims.find(|(_, claim)| claim.is_long_lived == is_long_lived)?;
+            Some((nth, self.grant(shares, claim)?))
+        })?;
+        let (_, granted) = queue.requests.remove(nth)?;
+        self.waiting.fetch_sub(1, SeqCst);
+        // A request leaves the queue before it stops waiting, so it is there.
+        let _ = granted.send(grant);
+        Some(())
     }
 }
 
-impl Held {
+impl HeldByClient {
     fn by(&self, client: Option<IpAddr>) -> usize {
         self.0.get(&client).copied().unwrap_or(0)
     }
 
-    fn add(&mut self, client: Option<IpAddr>) {
-        *self.0.entry(client).or_default() += 1;
+    /// Slots of the first half are not counted.
+    fn add(&mut self, client: Option<IpAddr>, half: Half) {
+        if half == Half::Second {
+            *self.0.entry(client).or_default() += 1;
+        }
     }
 
-    fn remove(&mut self, client: Option<IpAddr>) {
-        if let Some(held) = self.0.get_mut(&client) {
+    fn remove(&mut self, client: Option<IpAddr>, half: Half) {
+        if half == Half::Second
+            && let Some(held) = self.0.get_mut(&client)
+        {
             *held -= 1;
             if *held == 0 {
                 self.0.remove(&client);
@@ -294,88 +267,61 @@ impl Held {
 }
 
 impl Shares {
-    fn add_long_lived(&mut self, client: Option<IpAddr>, half: Half) {
-        self.long_lived += 1;
-        if half == Half::Second {
-            self.long_lived_held.add(client);
-        }
-    }
-
-    fn remove_long_lived(&mut self, client: Option<IpAddr>, half: Half) {
-        self.long_lived -= 1;
-        if half == Half::Second {
-            self.long_lived_held.remove(client);
-        }
-    }
-
-    /// `None` if too many of this client wait already.
-    fn enqueue(&mut self, claim: Claim) -> Option<(u64, oneshot::Receiver<Grant>)> {
-        let (granted, waits) = oneshot::channel();
-        let id = self.next_id;
-        self.next_id += 1;
-        let queued = Queued { id, claim, granted };
+    /// `None` if too many requests of this client wait already.
+    fn enqueue(&mut self, claim: SlotClaim) -> Option<oneshot::Receiver<Grant>> {
+        let (sender, granted) = oneshot::channel();
         let mut queues = self.queues.iter_mut();
         match queues.find(|queue| queue.client == claim.client) {
             Some(queue) if queue.requests.len() >= MAX_WAITING => return None,
-            Some(queue) => queue.requests.push_back(queued),
-            None => self.queues.push_back(Queue {
+            Some(queue) => queue.requests.push_back((claim, sender)),
+            None => self.queues.push_back(ClientQueue {
                 client: claim.client,
-                requests: VecDeque::from([queued]),
+                requests: VecDeque::from([(claim, sender)]),
             }),
         }
-        Some((id, waits))
+        Some(granted)
     }
 
-    /// Returns whether it was there.
-    fn dequeue(&mut self, client: Option<IpAddr>, id: u64) -> bool {
-        let Some(nth) = (self.queues.iter()).position(|queue| queue.client == client) else {
-            return false;
-        };
-        let Some(queue) = self.queues.get_mut(nth) else {
-            return false;
-        };
-        let before = queue.requests.len();
-        queue.requests.retain(|queued| queued.id != id);
-        let was_there = queue.requests.len() < before;
-        if queue.requests.is_empty() {
-            self.queues.remove(nth);
-        }
-        was_there
+    /// Removes the requests of a client that do not wait any more. Returns how many there were.
+    fn dequeue_closed(&mut self, client: Option<IpAddr>) -> usize {
+        let mut removed = 0;
+        self.queues.retain_mut(|queue| {
+            if queue.client == client {
+                let before = queue.requests.len();
+                queue.requests.retain(|(_, sender)| !sender.is_closed());
+                removed += before - queue.requests.len();
+            }
+            !queue.requests.is_empty()
+        });
+        removed
     }
 }
 
 /// A request in a queue.
-struct Waiting<'a> {
-    slots: &'a Arc<Slots>,
+struct WaitingRequest<'a> {
+    slots: &'a RequestSlots,
     client: Option<IpAddr>,
-    id: u64,
-    /// Until it got its slot.
-    granted: Option<oneshot::Receiver<Grant>>,
+    granted: oneshot::Receiver<Grant>,
 }
 
-impl Waiting<'_> {
-    async fn granted(mut self) -> Option<Slot> {
-        let grant = self.granted.as_mut()?.await.ok()?;
-        self.granted = None;
-        Some(self.slots.slot(grant))
-    }
-}
-
-impl Drop for Waiting<'_> {
+impl Drop for WaitingRequest<'_> {
     fn drop(&mut self) {
-        let Some(mut granted) = self.granted.take() else {
+        if self.granted.is_terminated() {
             return;
-        };
-        if self.slots.shares.lock().dequeue(self.client, self.id) {
-            self.slots.waiting.fetch_sub(1, SeqCst);
-        } else if let Ok(grant) = granted.try_recv() {
+        }
+        let mut shares = self.slots.shares.lock();
+        self.granted.close();
+        let removed = shares.dequeue_closed(self.client);
+        drop(shares);
+        self.slots.waiting.fetch_sub(removed, SeqCst);
+        if let Ok(grant) = self.granted.try_recv() {
             // It came too late.
             self.slots.release(grant);
         }
     }
 }
 
-impl Slot {
+impl RequestSlot {
     /// From now on it counts as long-lived. Returns whether its client may have one more of those.
     #[must_use]
     pub(super) fn become_long_lived(&mut self) -> bool {
@@ -384,16 +330,16 @@ impl Slot {
         }
         let client = self.grant.client;
         let mut shares = self.slots.shares.lock();
-        let half = self.slots.half_of_long_lived(&shares, client);
-        if let Some(half) = half {
-            shares.add_long_lived(client, half);
+        self.grant.long_lived = self.slots.half_of_long_lived(&shares, client);
+        if let Some(half) = self.grant.long_lived {
+            shares.long_lived += 1;
+            shares.long_lived_held.add(client, half);
         }
-        self.grant.long_lived = half;
-        half.is_some()
+        self.grant.long_lived.is_some()
     }
 }
 
-impl Drop for Slot {
+impl Drop for RequestSlot {
     fn drop(&mut self) {
         self.slots.release(self.grant);
     }
@@ -405,36 +351,36 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    fn short(client: u8) -> Claim {
-        Claim {
+    fn short(client: u8) -> SlotClaim {
+        SlotClaim {
             client: Some([192, 0, 2, client].into()),
             is_long_lived: false,
         }
     }
 
-    fn long(client: u8) -> Claim {
-        Claim {
+    fn long(client: u8) -> SlotClaim {
+        SlotClaim {
             is_long_lived: true,
             ..short(client)
         }
     }
 
-    fn as_many_as_possible(slots: &Arc<Slots>, claim: Claim) -> Vec<Slot> {
-        std::iter::from_fn(|| slots.take_now(claim)).collect()
+    fn as_many_as_possible(slots: &Arc<RequestSlots>, claim: SlotClaim) -> Vec<RequestSlot> {
+        std::iter::from_fn(|| slots.try_take(claim)).collect()
     }
 
     #[test]
     fn a_client_alone_gets_three_quarters_and_others_their_share() {
-        let slots = Slots::new(64);
+        let slots = RequestSlots::new(64);
         let first = as_many_as_possible(&slots, short(1));
         let second = as_many_as_possible(&slots, short(2));
         let third = as_many_as_possible(&slots, short(3));
         assert_eq!((first.len(), second.len(), third.len()), (48, 8, 4));
         // There is always one more client that gets some.
-        assert!(slots.take_now(short(4)).is_some());
+        assert!(slots.try_take(short(4)).is_some());
         drop(first);
-        // Clients that are not told apart take what is left.
-        let unknown = Claim {
+        // Clients that cannot be distinguished take what is left.
+        let unknown = SlotClaim {
             client: None,
             is_long_lived: false,
         };
@@ -442,12 +388,12 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_are_freed_leave_no_trace() {
-        let slots = Slots::new(8);
+    fn freed_slots_leave_no_trace() {
+        let slots = RequestSlots::new(8);
         for claim in [short(1), long(1)] {
             drop(as_many_as_possible(&slots, claim));
         }
-        let mut slot = slots.take_now(short(1)).unwrap();
+        let mut slot = slots.try_take(short(1)).unwrap();
         assert!(slot.become_long_lived() && slot.become_long_lived());
         drop(slot);
         let shares = slots.shares.lock();
@@ -458,9 +404,9 @@ mod tests {
     }
 
     #[test]
-    fn few_slots_can_all_be_used() {
+    fn one_or_two_slots_can_all_be_used() {
         for max in 1..=2 {
-            let slots = Slots::new(max);
+            let slots = RequestSlots::new(max);
             assert_eq!(as_many_as_possible(&slots, short(1)).len(), max);
             assert_eq!(as_many_as_possible(&slots, long(1)).len(), max);
         }
@@ -468,62 +414,63 @@ mod tests {
 
     #[test]
     fn long_lived_requests_leave_a_quarter_to_others() {
-        let slots = Slots::new(64);
-        let mut streams: Vec<Slot> = (1..=100).filter_map(|n| slots.take_now(long(n))).collect();
+        let slots = RequestSlots::new(64);
+        let mut streams: Vec<RequestSlot> =
+            (1..=100).filter_map(|n| slots.try_take(long(n))).collect();
         assert_eq!(streams.len(), 48);
-        assert!(slots.take_now(short(200)).is_some());
+        assert!(slots.try_take(short(200)).is_some());
         // One that turns out to be long-lived counts as well.
-        let mut slot = slots.take_now(short(201)).unwrap();
+        let mut slot = slots.try_take(short(201)).unwrap();
         assert!(!slot.become_long_lived());
         streams.pop();
         assert!(slot.become_long_lived());
-        assert!(slots.take_now(long(202)).is_none());
+        assert!(slots.try_take(long(202)).is_none());
     }
 
     #[test]
     fn a_client_leaves_long_lived_slots_to_others() {
-        let slots = Slots::new(64);
+        let slots = RequestSlots::new(64);
         let first = as_many_as_possible(&slots, long(1));
         let second = as_many_as_possible(&slots, long(2));
         let third = as_many_as_possible(&slots, long(3));
         assert_eq!((first.len(), second.len(), third.len()), (36, 6, 3));
-        assert!(slots.take_now(long(4)).is_some());
+        assert!(slots.try_take(long(4)).is_some());
     }
 
     #[test]
     fn requests_that_become_long_lived_leave_slots_to_others() {
-        let slots = Slots::new(64);
+        let slots = RequestSlots::new(64);
         let mut all = as_many_as_possible(&slots, short(1));
-        // Some came before anybody had to say whose they were.
+        // Some came while clients were not distinguished.
         for slot in all.iter_mut().take(24) {
             slot.grant.client = None;
         }
-        let long_lived = |slots: &mut [Slot]| {
+        let long_lived = |slots: &mut [RequestSlot]| {
             let became = slots
                 .iter_mut()
                 .filter_map(|slot| slot.become_long_lived().then_some(()));
             became.count()
         };
-        // Those with a name first, which get the first half without being counted.
+        // Those of a known client first, which get the first half without being counted.
         all.reverse();
         assert_eq!((all.len(), long_lived(&mut all)), (48, 24 + 12));
-        assert!(slots.take_now(long(2)).is_some());
+        assert!(slots.try_take(long(2)).is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_wait_are_served_client_by_client() {
-        let slots = Slots::new(1);
-        let first = slots.take_now(short(1)).unwrap();
-        let (tell, mut served) = tokio::sync::mpsc::unbounded_channel();
+    async fn waiting_requests_are_served_client_by_client() {
+        let slots = RequestSlots::new(1);
+        let first = slots.try_take(short(1)).unwrap();
+        let (sender, mut served) = tokio::sync::mpsc::unbounded_channel();
         for client in [1, 1, 1, 2, 3, 1, 2] {
-            let (slots, tell) = (Arc::clone(&slots), tell.clone());
+            let (slots, sender) = (Arc::clone(&slots), sender.clone());
             tokio::spawn(async move {
                 let slot = slots.take(short(client), LONG).await;
-                tell.send((client, slot.is_some())).unwrap();
+                sender.send((client, slot.is_some())).unwrap();
             });
             tokio::task::yield_now().await;
         }
-        drop((first, tell));
+        drop((first, sender));
         let mut order = Vec::new();
         while let Some((client, got_slot)) = served.recv().await {
             assert!(got_slot);
@@ -534,9 +481,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_stops_waiting_leaves_no_trace() {
-        let slots = Slots::new(1);
-        let first = slots.take_now(short(1)).unwrap();
+    async fn request_that_stops_waiting_leaves_no_trace() {
+        let slots = RequestSlots::new(1);
+        let first = slots.try_take(short(1)).unwrap();
         assert!(
             slots
                 .take(short(2), Duration::from_millis(5))
@@ -548,7 +495,7 @@ mod tests {
             tokio::spawn(async move { slots.take(short(2), LONG).await.is_some() })
         };
         tokio::task::yield_now().await;
-        // It is granted a slot, and goes before it hears of it.
+        // It is granted a slot, and ends before it receives it.
         drop(first);
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
@@ -557,10 +504,9 @@ mod tests {
         assert!(slots.take(short(3), LONG).await.is_some());
     }
 
-    /// However many threads take and release, no slot is lost or given twice, and nobody waits in vain.
     #[test]
     fn no_slot_is_lost_under_concurrency() {
-        let slots = Slots::new(4);
+        let slots = RequestSlots::new(4);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(4)
             .enable_all()

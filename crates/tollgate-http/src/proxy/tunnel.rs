@@ -1,9 +1,5 @@
-//! Upgraded connections: bytes are copied in both directions until both sides have ended, both are silent for too long, or the
-//! program stops.
+//! Upgraded connections: bytes are copied in both directions until both sides end, both are silent, or the program stops.
 
-mod traffic;
-
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +10,15 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::{AsyncWriteExt as _, copy_bidirectional};
+use tokio::time::Instant;
+use tokio_util::io::{InspectReader, InspectWriter};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connection::Connection;
-use super::slots::Slot;
-use traffic::{Traffic, WithTraffic};
+use super::connection::UpstreamConnection;
+use super::slots::RequestSlot;
+use crate::server::BoxError;
+use crate::timeout::RollingTimeout;
 
 /// An upgraded connection. It reports its end, which may be hours after the response.
 #[derive(Clone, Default)]
@@ -51,14 +50,6 @@ impl TunnelEnd {
 }
 
 impl Tunnel {
-    /// Reports the end, after this many bytes to the client.
-    fn ended(&self, end: TunnelEnd, bytes: u64) {
-        let when_ended = self.0.lock().take();
-        if let Some(when_ended) = when_ended {
-            when_ended(end, bytes);
-        }
-    }
-
     /// Calls `then` at the end, with the number of bytes sent to the client.
     pub fn when_ended(&self, then: impl FnOnce(TunnelEnd, u64) + Send + 'static) {
         *self.0.lock() = Some(Box::new(then));
@@ -71,8 +62,6 @@ impl fmt::Debug for Tunnel {
     }
 }
 
-/// All that are open.
-#[derive(Debug)]
 pub(super) struct Tunnels {
     tasks: TaskTracker,
     cut: CancellationToken,
@@ -90,103 +79,116 @@ impl Tunnels {
         }
     }
 
-    /// Opens one as soon as both sides are ready for it. It occupies a slot of the server until it ends, which is when nothing was said for `patience`, if not before.
+    /// Opens a tunnel as soon as both sides are ready. It ends at the latest when both have been silent for `timeout`.
     pub(super) fn start(
         &self,
-        front: OnUpgrade,
-        back: Connection,
-        slot: Slot,
-        patience: Option<Duration>,
+        client: OnUpgrade,
+        server: UpstreamConnection,
+        slot: RequestSlot,
+        timeout: Option<Duration>,
     ) -> Tunnel {
         let tunnel = Tunnel::default();
-        let (cut, open, idle) = (self.cut.clone(), Open::new(&self.open), self.idle.clone());
-        let mut last_word = LastWord::of(&tunnel);
+        self.open.inc();
+        let mut open = OpenTunnel {
+            tunnel: tunnel.clone(),
+            traffic: Arc::new(TunnelTraffic(Mutex::new((Instant::now(), 0)))),
+            end: TunnelEnd::Cut,
+            open: self.open.clone(),
+            _slot: slot,
+        };
+        let (cut, idle) = (self.cut.clone(), self.idle.clone());
         self.tasks.spawn(async move {
-            let _held = (slot, open);
-            let copied = copy(front, back, Arc::clone(&last_word.traffic));
-            last_word.end = tokio::select! {
-                copied = copied => match copied {
+            let traffic = Arc::clone(&open.traffic);
+            open.end = tokio::select! {
+                copied = copy(client, server, Arc::clone(&traffic)) => match copied {
                     Ok(()) => TunnelEnd::Ended,
                     Err(error) => {
-                        tracing::debug!(%error, "an upgraded connection ended early");
+                        tracing::debug!(%error, "upgraded connection ended early");
                         TunnelEnd::Cut
                     }
                 },
-                () = last_word.traffic.rests_for(patience) => {
+                () = traffic.silence(timeout) => {
                     idle.inc();
                     TunnelEnd::Idle
                 }
                 () = cut.cancelled() => TunnelEnd::Cut,
             };
-            drop(last_word);
+            drop(open);
         });
         tunnel
     }
 
-    /// Gives those that are open so long to end, and then cuts them.
+    /// Waits for tunnels to end, and cuts them after `within`.
     pub(super) async fn end(&self, within: Duration) {
         self.tasks.close();
-        if tokio::time::timeout(within, self.tasks.wait())
-            .await
-            .is_err()
-        {
+        if (tokio::time::timeout(within, self.tasks.wait()).await).is_err() {
             let tunnels = self.tasks.len();
-            tracing::warn!(tunnels, "upgraded connections are cut at the end");
+            tracing::warn!(tunnels, "cutting upgraded connections at shutdown");
             self.cut.cancel();
             self.tasks.wait().await;
         }
     }
 }
 
-async fn copy(
-    front: OnUpgrade,
-    back: Connection,
-    traffic: Arc<Traffic>,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let Some((mut back, read)) = back.into_stream().await else {
-        return Err("the connection to the server has ended".into());
-    };
-    let mut front = WithTraffic::new(TokioIo::new(front.await?), traffic);
-    front.write_all(&read).await?;
-    copy_bidirectional(&mut front, &mut back).await?;
-    Ok(())
-}
-
-/// Says how it ended, also if that is with the thread that it was on.
-struct LastWord {
+/// Reports the end of a tunnel when it is dropped, which may be with the thread that it was on.
+struct OpenTunnel {
     tunnel: Tunnel,
-    traffic: Arc<Traffic>,
+    traffic: Arc<TunnelTraffic>,
     end: TunnelEnd,
+    open: Gauge,
+    _slot: RequestSlot,
 }
 
-impl LastWord {
-    fn of(tunnel: &Tunnel) -> Self {
-        Self {
-            tunnel: tunnel.clone(),
-            traffic: Arc::default(),
-            end: TunnelEnd::Cut,
+impl Drop for OpenTunnel {
+    fn drop(&mut self) {
+        self.open.dec();
+        let when_ended = self.tunnel.0.lock().take();
+        if let Some(when_ended) = when_ended {
+            when_ended(self.end, self.traffic.0.lock().1);
         }
     }
 }
 
-impl Drop for LastWord {
-    fn drop(&mut self) {
-        self.tunnel.ended(self.end, self.traffic.to_caller());
-    }
+async fn copy(
+    client: OnUpgrade,
+    server: UpstreamConnection,
+    traffic: Arc<TunnelTraffic>,
+) -> Result<(), BoxError> {
+    let Some((mut server, read)) = server.into_stream().await else {
+        return Err("the connection to the server has ended".into());
+    };
+    // All traffic passes the client's end.
+    let client = InspectReader::new(TokioIo::new(client.await?), |bytes: &[u8]| {
+        if !bytes.is_empty() {
+            traffic.note(0);
+        }
+    });
+    let mut client = InspectWriter::new(client, |bytes: &[u8]| traffic.note(bytes.len()));
+    client.write_all(&read).await?;
+    copy_bidirectional(&mut client, &mut server).await?;
+    Ok(())
 }
 
-/// Counts one that is open.
-struct Open(Gauge);
+/// When something last passed through a tunnel, and how many bytes went to the client.
+struct TunnelTraffic(Mutex<(Instant, u64)>);
 
-impl Open {
-    fn new(open: &Gauge) -> Self {
-        open.inc();
-        Self(open.clone())
+impl TunnelTraffic {
+    fn note(&self, to_client: usize) {
+        let mut traffic = self.0.lock();
+        traffic.0 = Instant::now();
+        traffic.1 += u64::try_from(to_client).unwrap_or_default();
     }
-}
 
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.dec();
+    /// Waits until nothing has passed for this long.
+    async fn silence(&self, timeout: Option<Duration>) {
+        let mut silent = RollingTimeout::default();
+        loop {
+            let (last, _) = *self.0.lock();
+            silent.start(last, timeout);
+            std::future::poll_fn(|context| silent.poll(context)).await;
+            if self.0.lock().0 == last {
+                return;
+            }
+        }
     }
 }

@@ -1,28 +1,85 @@
-//! The servers behind one path, and which of them gets the next request.
+//! The servers of one path, and which of them gets the next request.
 //!
-//! Of two that are picked at random, the one with fewer requests under way. Those that are set aside, or fail their checks, are left
-//! out. If all are set aside, the one whose time is over first is asked all the same, as it may well be back; if all fail
+//! Of two that are picked at random, the one with fewer requests in flight. Servers that are set aside or fail their checks are left
+//! out. If all are set aside, the one whose time is over first is tried all the same, because it may well be back; if all fail
 //! their checks, none is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use http::HeaderValue;
+use http::uri::{Authority, Scheme};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::time::Instant;
 
-use super::ProxyError;
 use super::config::{Protocol, UpstreamConfig};
-use super::health::Verdict;
+use super::error::ProxyError;
+use super::health::{FailureEffect, ServerHealth};
 use super::metrics::{ProxyMetrics, UpstreamMetrics};
-use super::server::Server;
+use super::slots::RequestSlots;
 use crate::tls::client_config;
 
 pub(super) struct Upstream {
     pub(super) config: Arc<UpstreamConfig>,
     pub(super) servers: Vec<Arc<Server>>,
     pub(super) metrics: UpstreamMetrics,
-    /// How many are not well. Mostly none, and then nobody has to look at each.
-    unwell: AtomicUsize,
-    turn: AtomicU64,
+    /// How many servers are unhealthy. While there is none, they need not be looked at one by one.
+    unhealthy: AtomicUsize,
+}
+
+/// One server: its address, its health, and its requests in flight.
+pub(super) struct Server {
+    /// As it was configured, for the log.
+    pub(super) name: String,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) scheme: Scheme,
+    pub(super) authority: HeaderValue,
+    pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    pub(super) config: Arc<UpstreamConfig>,
+    /// Whether usual exchanges take the fast path.
+    pub(super) fast_path: bool,
+    pub(super) health: ServerHealth,
+    /// For requests in flight, each with a connection of its own over HTTP/1.1.
+    pub(super) slots: Arc<RequestSlots>,
+}
+
+impl Server {
+    fn new(
+        name: &str,
+        config: &Arc<UpstreamConfig>,
+        tls: Option<&Arc<ClientConfig>>,
+        fast_path: bool,
+    ) -> Result<Self, ProxyError> {
+        let malformed = || ProxyError::Address(name.to_owned());
+        let (scheme, authority) = name.split_once("://").ok_or_else(malformed)?;
+        let parsed: Authority = authority.parse().map_err(|_| malformed())?;
+        let host = parsed.host().trim_matches(['[', ']']).to_owned();
+        let (scheme, default_port, tls) = match (scheme, tls) {
+            ("https", Some(tls)) => {
+                let name = ServerName::try_from(host.clone()).map_err(|_| malformed())?;
+                (Scheme::HTTPS, 443, Some((Arc::clone(tls), name)))
+            }
+            _ => (Scheme::HTTP, 80, None),
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            port: parsed.port_u16().unwrap_or(default_port),
+            host,
+            scheme,
+            authority: HeaderValue::from_str(authority).map_err(|_| malformed())?,
+            tls,
+            fast_path,
+            health: ServerHealth::new(config),
+            config: Arc::clone(config),
+            slots: RequestSlots::new(config.max_connections),
+        })
+    }
+
+    pub(super) fn wants_http2(&self) -> bool {
+        self.config.protocol == Protocol::Http2
+    }
 }
 
 impl Upstream {
@@ -32,146 +89,108 @@ impl Upstream {
         fast_path: bool,
     ) -> Result<Self, ProxyError> {
         let config = Arc::new(config.clone());
-        let wants_tls = config
-            .to
-            .iter()
-            .any(|server| server.starts_with("https://"));
-        let tls = match wants_tls {
-            true => Some(client_config(
-                config.ca.as_deref(),
-                config.protocol == Protocol::Http2,
-            )?),
-            false => None,
-        };
-        let mut servers = Vec::new();
-        for name in &config.to {
-            servers.push(Arc::new(Server::new(
-                name,
-                &config,
-                tls.as_ref(),
-                fast_path,
-            )?));
-        }
+        let wants_tls = (config.to.iter()).any(|server| server.starts_with("https://"));
+        let with_http2 = config.protocol == Protocol::Http2;
+        let tls = wants_tls.then(|| client_config(config.ca.as_deref(), with_http2));
+        let tls = tls.transpose()?;
+        let server = |name: &String| Server::new(name, &config, tls.as_ref(), fast_path);
+        let servers = (config.to.iter())
+            .map(|name| server(name).map(Arc::new))
+            .collect::<Result<_, _>>()?;
         let upstream = Self {
             metrics: metrics.of(&config.path),
             config,
             servers,
-            unwell: AtomicUsize::new(0),
-            turn: AtomicU64::new(0),
+            unhealthy: AtomicUsize::new(0),
         };
-        upstream.count_unwell();
+        upstream.count_unhealthy();
         Ok(upstream)
     }
 
-    /// Whether a server shares its slots out by client now.
     pub(super) fn is_contended(&self) -> bool {
         self.servers.iter().any(|server| server.slots.are_scarce())
     }
 
-    /// The place in the list of the server to ask, but for those that were tried already.
+    /// The index of the server to try next. `tried` has a bit for each that was tried already.
     pub(super) fn choose(&self, tried: u64) -> Option<usize> {
-        if tried == 0 && self.unwell.load(Ordering::Relaxed) == 0 {
+        if tried == 0 && self.unhealthy.load(Relaxed) == 0 {
             return self.less_busy(self.servers.len(), |nth| nth);
         }
-        self.choose_with_care(tried, Instant::now())
-    }
-
-    fn choose_with_care(&self, tried: u64, now: Instant) -> Option<usize> {
-        let most = self.config.failures;
-        let candidates: Vec<usize> = (self.servers.iter().enumerate())
-            .filter(|(nth, server)| tried & (1 << nth) == 0 && server.health.passes_checks(most))
-            .map(|(nth, _)| nth)
-            .collect();
-        let of = |nth: usize| self.servers.get(nth);
-        let is_to_be_tried =
-            |nth: &&usize| of(**nth).is_some_and(|server| server.health.is_to_be_tried(now));
-        if let Some(nth) = candidates.iter().find(is_to_be_tried) {
+        let now = Instant::now();
+        let is_candidate = |(nth, server): &(usize, &Arc<Server>)| {
+            tried & (1 << nth) == 0 && server.health.passes_checks()
+        };
+        let candidates = self.servers.iter().enumerate().filter(is_candidate);
+        let candidates: Vec<_> = candidates.collect();
+        let probed = (candidates.iter()).find(|(_, server)| server.health.begin_probe(now));
+        if let Some((nth, _)) = probed {
             return Some(*nth);
         }
-        let aside = |nth: usize| of(nth).and_then(|server| server.health.aside_until());
-        let (well, set_aside): (Vec<usize>, Vec<usize>) =
-            candidates.iter().partition(|nth| aside(**nth).is_none());
-        let well = self.less_busy(well.len(), |nth| well.get(nth).copied().unwrap_or(0));
-        well.or_else(|| set_aside.into_iter().min_by_key(|nth| aside(*nth)))
+        let aside = |(nth, server): &(usize, &Arc<Server>)| (server.health.aside_until(), *nth);
+        let (healthy, aside): (Vec<_>, Vec<_>) =
+            (candidates.iter().map(aside)).partition(|(until, _)| until.is_none());
+        let healthy = self.less_busy(healthy.len(), |nth| {
+            healthy.get(nth).map_or(0, |(_, nth)| *nth)
+        });
+        healthy.or_else(|| Some(aside.into_iter().min()?.1))
     }
 
-    /// Of two among so many, the one with less to do.
+    /// Of two among so many, the one with fewer requests in flight.
     fn less_busy(&self, count: usize, at: impl Fn(usize) -> usize) -> Option<usize> {
-        match count {
-            0 => None,
-            1 => Some(at(0)),
-            _ => {
-                let (one, other) = self.two_of(count);
-                let busy = |nth: usize| self.servers.get(nth).map(|server| server.slots.in_use());
-                let (one, other) = (at(one), at(other));
-                Some(if busy(other) < busy(one) { other } else { one })
-            }
+        if count < 2 {
+            return (count == 1).then(|| at(0));
         }
+        let one = fastrand::usize(..count);
+        let other = (one + fastrand::usize(1..count)) % count;
+        let busy = |nth: &usize| self.servers.get(*nth).map(|server| server.slots.in_use());
+        [at(one), at(other)].into_iter().min_by_key(busy)
     }
 
-    /// Two different numbers below `count`, which is 2 or more.
-    fn two_of(&self, count: usize) -> (usize, usize) {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        // A Weyl sequence and two rounds of mixing: random enough to spread.
-        let mixed = turn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = mixed ^ (mixed >> 32);
-        let below = |bits: u64, end: usize| {
-            let end = u64::try_from(end).unwrap_or(u64::MAX);
-            usize::try_from(bits.checked_rem(end).unwrap_or(0)).unwrap_or(0)
-        };
-        let one = below(mixed >> 32, count);
-        let step = 1 + below(mixed & 0xffff_ffff, count - 1);
-        (one, (one + step) % count)
-    }
-
-    /// A server did not answer, or said that it cannot.
-    pub(super) fn failed(&self, server: &Server, failure: &str, error: &str) {
-        let verdict = server.health.failed(Instant::now());
-        let (upstream, name) = (&*self.config.path, &*server.name);
-        match verdict {
-            Verdict::Doubted => {
-                tracing::warn!(upstream, server = name, failure, error, "a server failed");
+    /// Notes that a server did not respond, or responded that it cannot.
+    pub(super) fn note_failure(&self, server: &Server, failure: &str, error: &str) {
+        let effect = server.health.note_failure(Instant::now());
+        let (upstream, server) = (&*self.config.path, &*server.name);
+        match effect {
+            FailureEffect::First => {
+                tracing::warn!(upstream, server, failure, error, "a server failed");
             }
-            Verdict::SetAside(time) => {
-                let time = time.as_secs_f64();
+            FailureEffect::SetAside(time) => {
+                let seconds = time.as_secs_f64();
                 tracing::warn!(
                     upstream,
-                    server = name,
+                    server,
                     failure,
                     error,
-                    seconds = time,
-                    "a server is set aside"
+                    seconds,
+                    "set a server aside"
                 );
-                self.count_unwell();
+                self.count_unhealthy();
             }
-            Verdict::AsBefore => {
-                tracing::debug!(upstream, server = name, failure, error, "a server failed");
+            FailureEffect::None => {
+                tracing::debug!(upstream, server, failure, error, "a server failed");
             }
         }
     }
 
-    pub(super) fn succeeded(&self, server: &Server) {
-        let Some(is_news) = server.health.succeeded() else {
+    pub(super) fn note_success(&self, server: &Server) {
+        let Some(is_logged) = server.health.note_success() else {
             return;
         };
-        self.count_unwell();
-        if is_news {
-            let (upstream, name) = (&*self.config.path, &*server.name);
-            tracing::info!(upstream, server = name, "a server answers again");
+        self.count_unhealthy();
+        if is_logged {
+            let (upstream, server) = (&*self.config.path, &*server.name);
+            tracing::info!(upstream, server, "a server has recovered");
         }
     }
 
-    pub(super) fn count_unwell(&self) {
-        let most = self.config.failures;
-        let is_unwell = |server: &&Arc<Server>| {
-            server.health.aside_until().is_some() || !server.health.passes_checks(most)
-        };
-        let unwell = self.servers.iter().filter(is_unwell).count();
-        self.unwell.store(unwell, Ordering::Relaxed);
-        let well = self.servers.len() - unwell;
-        self.metrics
-            .healthy
-            .set(i64::try_from(well).unwrap_or(i64::MAX));
+    pub(super) fn count_unhealthy(&self) {
+        let healthy = self
+            .servers
+            .iter()
+            .filter(|server| server.health.is_healthy());
+        let healthy = healthy.count();
+        self.unhealthy.store(self.servers.len() - healthy, Relaxed);
+        let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
+        self.metrics.healthy.set(healthy);
     }
 }

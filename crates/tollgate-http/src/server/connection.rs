@@ -22,7 +22,6 @@ use super::state::{ConnectionState, Order};
 use super::tracked_handler::TrackedHandler;
 use super::tracked_stream::TrackedStream;
 use super::{Handler, RejectedHead, ServerConfig};
-use crate::body::IncomingBody;
 
 /// Maximum number of streams that were opened and reset at once and are still in progress here; beyond that the connection
 /// is closed (CVE-2023-44487).
@@ -105,7 +104,7 @@ async fn serve_http<T, H>(
             // Before its task runs: until then the connection must not be taken for an idle one.
             let (handler, in_flight) = (handler.clone(), handler.begin_request());
             async move {
-                let request = request.map(IncomingBody::Hyper);
+                let request = request.map(Some);
                 Ok::<_, Infallible>(handler.handle(request, in_flight).await)
             }
         });
@@ -135,7 +134,7 @@ async fn serve_http<T, H>(
         let service = service_fn(move |request| {
             let (response, handler) = (response.take(), handler.clone());
             async move {
-                let request = request.map(IncomingBody::Hyper);
+                let request = request.map(Some);
                 Ok::<_, Infallible>(match response {
                     Some(response) => response,
                     None => handler.handle(request, handler.begin_request()).await,

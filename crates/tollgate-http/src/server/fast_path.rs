@@ -24,7 +24,6 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use super::state::{ConnectionState, Order};
 use super::tracked_handler::{TrackedBody, TrackedHandler, close_after};
 use super::{Handler, RejectedHead, ServerConfig};
-use crate::body::IncomingBody;
 use inbox::Inbox;
 
 pub use message::{parse_request, write_head};
@@ -75,7 +74,7 @@ pub(super) async fn serve<H: Handler>(
             return Some(for_hyper(&inbox, None));
         };
         let mut response = {
-            let request = request.map(|()| IncomingBody::Empty);
+            let request = request.map(|()| None);
             // Boxed, because it would make the task of every idle connection larger.
             let mut response = Box::pin(handler.handle(request, handler.begin_request()));
             let response = poll_fn(|context| match response.as_mut().poll(context) {

@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 
 use super::Handler;
 use super::state::{ConnectionState, RequestInFlight, ResponseFlow};
-use crate::body::IncomingBody;
+use crate::body::{FramePoll, IncomingBody};
 
 /// Over HTTP/2, bodies are split into parts of at most the size of a frame, so that slow clients are seen to read.
 const PART_BYTES: usize = 16 * 1_024;
@@ -85,10 +85,7 @@ impl<B: Body<Data = Bytes>> Body for TrackedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> FramePoll<B::Error> {
         let this = self.project();
         let Some(flow) = this.flow else {
             return this.body.poll_frame(context);

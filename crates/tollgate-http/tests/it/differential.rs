@@ -268,7 +268,7 @@ struct Written {
 }
 
 impl Written {
-    /// `has_date` says whether the date is the response's own; otherwise it may be that of another second, and only its form is kept.
+    /// `has_date` is whether the date is the response's own; otherwise it may be that of another second, and only its form is kept.
     fn of(bytes: &[u8], has_date: bool) -> Self {
         let text = bytes.escape_ascii().to_string();
         let (head, body) = text.split_once("\\r\\n\\r\\n").expect("a whole head");

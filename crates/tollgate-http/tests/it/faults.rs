@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tollgate_http::body::BodyLimits;
 use tollgate_testing::Upstream;
 use tollgate_testing::ports::closed_address;
 use tollgate_testing::upstream::{RawUpstream, read_head, reply};
 
-use crate::proxy::{GET, RunningProxy, upstream, upstream_at};
+use crate::proxy::{GET, Options, RunningProxy, upstream, upstream_at};
 
 const OPEN: &str = "tollgate_upstream_connections{upstream=\"/\"}";
 const CUT: &str = "tollgate_upstream_failures_total{upstream=\"/\",reason=\"response_cut\"}";
@@ -169,7 +170,7 @@ async fn response_head_response_body_and_request_body_time_out() {
     let response = proxy.get("/").await;
     assert_eq!(response.status, 504);
     let text = response.text();
-    assert!(text.contains("did not answer in time"), "{text}");
+    assert!(text.contains("did not respond in time"), "{text}");
     let mut client = proxy.connect().await;
     client.send("GET /stall HTTP/1.1\r\nhost: a\r\n\r\n").await;
     let text = client.text_to_end().await;
@@ -183,6 +184,39 @@ async fn response_head_response_body_and_request_body_time_out() {
     let response = client.response().await.unwrap();
     assert_eq!(response.status, 408, "{response:?}");
     proxy.until_metric(OPEN, 0.0).await;
+}
+
+#[tokio::test]
+async fn bodies_beyond_their_limits_are_failures_of_the_client() {
+    let server = Upstream::answering(|request| async move {
+        let body = request.into_body().collect().await;
+        reply(200, body.unwrap_or_default().to_bytes())
+    });
+    let body = BodyLimits {
+        max_bytes: 8,
+        timeout: Duration::from_millis(300),
+    };
+    let options = Options {
+        body,
+        ..Options::default()
+    };
+    let proxy = RunningProxy::with(&[upstream(server.address)], options).await;
+    for (length, sent, status, reason) in [
+        (8, "too long", 200, None),
+        (9, "too  long", 413, Some("caller_body_too_large")),
+        (8, "slow", 408, Some("caller_slow")),
+    ] {
+        let mut client = proxy.connect().await;
+        let head = format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
+        client.send([&*head, sent].concat()).await;
+        let response = client.response().await.unwrap();
+        assert_eq!(response.status, status, "{response:?}");
+        if let Some(reason) = reason {
+            let metric =
+                format!("tollgate_upstream_failures_total{{upstream=\"/\",reason=\"{reason}\"}}");
+            assert_eq!(proxy.metric(&metric), Some(1.0), "{reason}");
+        }
+    }
 }
 
 #[tokio::test]

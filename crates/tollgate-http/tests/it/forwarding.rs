@@ -10,7 +10,8 @@ use http_body_util::BodyExt as _;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tollgate_http::proxy::{ClientInfo, HostField};
+use tollgate_http::body::LimitedBody;
+use tollgate_http::proxy::{ClientInfo, HostHeader};
 use tollgate_testing::upstream::{RawUpstream, read_head, reply, streamed};
 use tollgate_testing::{TIMEOUT, Upstream};
 
@@ -157,7 +158,7 @@ async fn upstream_receives_the_requested_host_or_its_own() {
     for removed in ["two.test", "pw"] {
         assert!(!received.contains(removed), "{removed}: {received}");
     }
-    upstream.host = HostField::Upstream;
+    upstream.host = HostHeader::Upstream;
     let proxy = RunningProxy::of(&[upstream]).await;
     let request = "GET / HTTP/1.1\r\nhost: api.test\r\nconnection: close\r\n\r\n";
     let received = proxy.send(request).await.text();
@@ -301,7 +302,7 @@ async fn connections_are_reused_and_counted() {
     // A worker has connections of its own.
     drop(client);
     let worker = proxy.proxy.worker();
-    let request = http::Request::new(http_body_util::Empty::<Bytes>::new());
+    let request = http::Request::new(LimitedBody::default());
     let client = ClientInfo {
         peer: [127, 0, 0, 1].into(),
         address: [127, 0, 0, 1].into(),
@@ -417,7 +418,7 @@ async fn backpressure_holds_up_huge_bodies_both_ways() {
     let written = write_until_stuck(&mut client, HUGE).await;
     assert!(
         written < buffered,
-        "{written} bytes were accepted, and nobody read"
+        "{written} bytes were accepted, and none was read"
     );
     reads.notify_one();
     assert_eq!(
@@ -433,7 +434,7 @@ async fn backpressure_holds_up_huge_bodies_both_ways() {
     let written = written_by_server.recv().await.unwrap();
     assert!(
         written < buffered,
-        "{written} bytes were accepted, and nobody read"
+        "{written} bytes were accepted, and none was read"
     );
     read_all(&mut client, HUGE).await;
 }

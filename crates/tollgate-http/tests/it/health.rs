@@ -161,7 +161,10 @@ async fn server_gets_no_requests_until_it_passes_a_check() {
     let response = proxy.get("/").await;
     assert_eq!(response.status, 503);
     let text = response.text();
-    assert!(text.contains("no server for this path is well"), "{text}");
+    assert!(
+        text.contains("no server for this path is healthy"),
+        "{text}"
+    );
     assert_eq!(requests.load(Ordering::SeqCst), 0);
     is_ill.store(false, Ordering::SeqCst);
     proxy.until_metric(HEALTHY, 1.0).await;

@@ -1,4 +1,4 @@
-//! Listeners and the proxy on real sockets, between clients and upstreams that behave as a test says.
+//! Listeners and the proxy on real sockets, between clients and upstreams that behave as a test defines.
 //!
 //! | tests of | are in |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | turns between the proxy's fast path and hyper | `fast_path` |
 //! | turns between the server's fast path and hyper | `server_fast_path` |
 //!
-//! What the gateway makes of a [`Failure`](tollgate_http::proxy::Failure) is tested in `tollgate-server`.
+//! What the gateway makes of a [`ForwardError`](tollgate_http::proxy::ForwardError) is tested in `tollgate-server`.
 
 #![expect(
     clippy::unwrap_used,

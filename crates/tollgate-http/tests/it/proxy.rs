@@ -10,13 +10,13 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tollgate_http::body::IncomingBody;
+use tollgate_http::body::{BodyLimits, IncomingBody, limited};
 use tollgate_http::proxy::{
     ClientInfo, Proxy, ProxyBody, ProxyMetrics, ProxySettings, UpstreamConfig,
 };
 use tollgate_http::server::{self, Handler, ServerConfig};
 use tollgate_testing::wait::eventually;
-use tollgate_testing::{Connection, Response, client};
+use tollgate_testing::{Connection, Response, TIMEOUT, client};
 
 /// A plain GET request.
 pub(crate) const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -57,6 +57,8 @@ pub(crate) struct Options {
     pub(crate) trusts_all: bool,
     /// Whether the listener and the proxy may take their fast paths.
     pub(crate) fast_path: bool,
+    /// Limits on the bodies of requests.
+    pub(crate) body: BodyLimits,
 }
 
 impl Default for Options {
@@ -65,6 +67,10 @@ impl Default for Options {
             is_tls: false,
             trusts_all: false,
             fast_path: true,
+            body: BodyLimits {
+                max_bytes: u64::MAX,
+                timeout: TIMEOUT,
+            },
         }
     }
 }
@@ -99,7 +105,7 @@ impl RunningProxy {
         };
         let handler = Forwarding {
             proxy: proxy.clone(),
-            trusts_all: options.trusts_all,
+            options,
         };
         tokio::spawn(server::serve(listener, config, stop.clone(), handler));
         Self {
@@ -156,7 +162,7 @@ impl RunningProxy {
 #[derive(Clone)]
 struct Forwarding {
     proxy: Proxy,
-    trusts_all: bool,
+    options: Options,
 }
 
 impl Handler for Forwarding {
@@ -168,12 +174,13 @@ impl Handler for Forwarding {
         peer: SocketAddr,
     ) -> http::Response<Self::Body> {
         let path = request.uri().path().to_owned();
+        let (request, _) = limited(request, self.options.body);
         let forwarding = self.proxy.forward(
             request,
             &ClientInfo {
                 peer: peer.ip(),
                 address: peer.ip(),
-                trusts: &|_| self.trusts_all,
+                trusts: &|_| self.options.trusts_all,
                 path: &path,
             },
         );

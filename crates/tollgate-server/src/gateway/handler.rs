@@ -7,7 +7,9 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response};
 use http_body::Body as _;
 use http_body_util::Either;
-use tollgate_http::body::{BodyError, BodyLimits, DrainedBody, IncomingBody, LimitedBody, drained};
+use tollgate_http::body::{
+    BodyError, BodyLimits, BodyProgress, IncomingBody, LimitedBody, limited,
+};
 use tollgate_http::headers::{HeaderNames, X_REQUEST_ID, drop_named_by_connection, request_id};
 use tollgate_http::proxy::{ClientInfo, Proxy, ProxyBody};
 use tollgate_http::server::Handler;
@@ -52,7 +54,7 @@ impl Handler for GatewayHandler {
         peer: SocketAddr,
     ) -> Response<Self::Body> {
         let shared = &self.shared;
-        let (request, drain) = drained(request);
+        let (request, progress) = limited(request, shared.body_limits);
         let (mut request, body) = request.into_parts();
         let version = request.version;
         let rejected = rejection(&request, shared.header_names);
@@ -68,9 +70,10 @@ impl Handler for GatewayHandler {
             }
             None => {
                 without_h2c(&mut request);
-                let mut response = self.respond(request, body, &mut record).await;
-                if let Some(drain) = drain
-                    && !drain.finish().await
+                let responding = self.respond(request, body, progress.as_ref(), &mut record);
+                let mut response = responding.await;
+                if let Some(progress) = progress
+                    && !progress.drain().await
                 {
                     close_after(&mut response, version);
                 }
@@ -87,14 +90,15 @@ impl GatewayHandler {
     async fn respond(
         &self,
         mut request: Parts,
-        body: DrainedBody,
+        body: LimitedBody,
+        progress: Option<&BodyProgress>,
         record: &mut RequestRecord,
     ) -> Response<GatewayBody> {
         let gate = &self.shared.gate;
         match gate.admit(&mut request, &mut record.context).await {
             Err(denied) => denied.map(|body| Either::Right(body.into())),
             Ok(()) => {
-                let mut response = self.forward(request, body, record).await;
+                let mut response = self.forward(request, body, progress, record).await;
                 gate.add_headers(&record.context, response.headers_mut());
                 response
             }
@@ -104,15 +108,14 @@ impl GatewayHandler {
     async fn forward(
         &self,
         request: Parts,
-        body: DrainedBody,
+        body: LimitedBody,
+        progress: Option<&BodyProgress>,
         record: &mut RequestRecord,
     ) -> Response<GatewayBody> {
         let (version, limits) = (request.version, self.shared.body_limits);
         if body.size_hint().lower() > limits.max_bytes {
             return body_failure(BodyError::TooLong, version).map(Either::Right);
         }
-        let body = LimitedBody::new(body, limits);
-        let outcome = body.outcome();
         let forwarding = {
             let context = &record.context;
             let identity = context.policy().identity();
@@ -129,7 +132,7 @@ impl GatewayHandler {
         let forwarded = forwarding.await;
         record.forwarded(forwarded.took, forwarded.tunnel);
         // Whatever the upstream makes of a body that failed, the client is told what is wrong with it.
-        if let Some(error) = outcome.and_then(|outcome| outcome.error()) {
+        if let Some(error) = progress.and_then(BodyProgress::error) {
             return body_failure(error, version).map(Either::Right);
         }
         match forwarded.result {

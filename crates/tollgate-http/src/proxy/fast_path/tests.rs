@@ -1,20 +1,20 @@
 use std::future::poll_fn;
 use std::net::IpAddr;
 
-use super::super::ClientInfo;
-use super::super::request_body::RequestBody;
-use super::super::request_head::Forwarding;
+use super::super::request_head::prepare;
+use super::super::{ClientInfo, ProxySettings};
 use super::*;
-use http::Request;
+use crate::body::LimitedBody;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::io::AsyncWriteExt as _;
+use tokio_util::either::Either;
 
 fn response(text: &str) -> Option<Response<Bytes>> {
     parse_response(text.as_bytes())
 }
 
 #[test]
-fn a_whole_response_of_a_known_length_is_plain() {
+fn whole_response_of_a_known_length_is_read() {
     let read = response(
         "HTTP/1.1 404 Not Found\r\nServer: s\r\nConnection: Keep-Alive\r\nset-cookie: a\r\nContent-Length: 3\r\nset-cookie: b\r\n\r\nabc",
     )
@@ -29,7 +29,7 @@ fn a_whole_response_of_a_known_length_is_plain() {
 }
 
 #[test]
-fn whatever_else_comes_is_left_to_hyper() {
+fn other_responses_are_left_to_hyper() {
     for text in [
         // Not all of it, or more than that.
         "HTTP/1.1 200 OK\r\ncontent-le",
@@ -43,7 +43,7 @@ fn whatever_else_comes_is_left_to_hyper() {
         "HTTP/1.1 200 OK\r\ncontent-length: +3\r\n\r\nabc",
         "HTTP/1.1 200 OK\r\ncontent-length: 3, 3\r\n\r\nabc",
         "HTTP/1.1 200 OK\r\ncontent-length: 9999999999\r\n\r\nabc",
-        // The last one, of another version, in other words, or not the answer yet.
+        // The last one, of another version, with another reason, or not the final response.
         "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 3\r\n\r\nabc",
         "HTTP/1.0 200 OK\r\ncontent-length: 3\r\n\r\nabc",
         "HTTP/1.1 200 Fine\r\ncontent-length: 3\r\n\r\nabc",
@@ -66,13 +66,13 @@ fn head(method: &str, target: &str, fields: &[(&str, &str)]) -> Option<String> {
         request = request.header(*name, *value);
     }
     let mut head = Vec::new();
-    let request = request.body(RequestBody::Nothing).unwrap();
+    let request = request.body(LimitedBody::default()).unwrap();
     write_head(&request, &mut head)?;
     Some(String::from_utf8(head).unwrap())
 }
 
 #[test]
-fn a_request_without_a_body_is_plain() {
+fn request_without_a_body_is_written() {
     assert_eq!(
         head(
             "DELETE",
@@ -111,22 +111,21 @@ fn forwarded_for(peer: IpAddr, is_trusted: bool, fields: &[(&str, &[u8])]) -> Ve
     for (name, value) in fields {
         request = request.header(*name, *value);
     }
-    let mut request = Outgoing::new(request.body(RequestBody::Nothing).unwrap());
+    let mut request = request.body(LimitedBody::default()).unwrap();
     let client = ClientInfo {
         peer,
         address: peer,
         trusts: &|_| is_trusted,
         path: "/a",
     };
-    let is_websocket = request.prepare(&Forwarding {
-        client: &client,
-        is_tls: false,
-        may_upgrade: true,
-        adds_via: true,
-    });
-    assert!(!is_websocket);
+    let settings = ProxySettings {
+        via: true,
+        ..ProxySettings::default()
+    };
+    let prepared = prepare(&mut request, &client, &settings, true);
+    assert!(prepared.upgrade.is_none());
     let mut head = Vec::new();
-    write_head(request.request(), &mut head).unwrap();
+    write_head(&request, &mut head).unwrap();
     let head = head.escape_ascii().to_string();
     let head = head.strip_suffix("\\r\\n\\r\\n").unwrap();
     let lines = head.split("\\r\\n").skip(1);
@@ -146,7 +145,7 @@ fn forwarding_headers_name_the_client_and_drop_claims() {
             "x-forwarded-proto: http".into(),
         ]
     };
-    let of_stranger: [&[(&str, &[u8])]; 4] = [
+    let untrusted: [&[(&str, &[u8])]; 4] = [
         &[("host", b"h")],
         &[
             ("Host", b"h"),
@@ -158,7 +157,7 @@ fn forwarding_headers_name_the_client_and_drop_claims() {
             ("x-forwarded-prefix", b"/evil"),
             ("x-real-ip", b"198.51.100.9"),
         ],
-        // What `Connection` names is dropped, and said by us all the same.
+        // What `Connection` names is dropped, and what is ours is set all the same.
         &[
             ("host", b"h"),
             (
@@ -176,10 +175,10 @@ fn forwarding_headers_name_the_client_and_drop_claims() {
             ("keep-alive", b"1"),
         ],
     ];
-    for fields in of_stranger {
+    for fields in untrusted {
         assert_eq!(forwarded(false, fields), ours("h", ""), "{fields:?}");
     }
-    let said: &[(&str, &[u8])] = &[
+    let sent: &[(&str, &[u8])] = &[
         ("host", b"h"),
         ("x-forwarded-for", b"198.51.100.1"),
         ("x-forwarded-for", b"caf\xe9"),
@@ -188,9 +187,9 @@ fn forwarding_headers_name_the_client_and_drop_claims() {
     let mut expected = ours("h", "198.51.100.1, caf\\xe9, ").to_vec();
     expected.insert(1, "via: 1.0 other".into());
     for is_trusted in [false, true] {
-        assert_eq!(forwarded(is_trusted, said), expected);
+        assert_eq!(forwarded(is_trusted, sent), expected);
     }
-    let said: &[(&str, &[u8])] = &[
+    let sent: &[(&str, &[u8])] = &[
         ("host", b"h"),
         ("x-forwarded-proto", b"https"),
         ("x-forwarded-host", b"front"),
@@ -204,7 +203,7 @@ fn forwarding_headers_name_the_client_and_drop_claims() {
         "x-forwarded-proto: https",
         "x-real-ip: 198.51.100.9",
     ];
-    assert_eq!(forwarded(true, said), expected);
+    assert_eq!(forwarded(true, sent), expected);
     // Without a host, and with several: the first is what the rules have seen.
     let expected = [
         "via: 1.1 tollgate",
@@ -244,26 +243,26 @@ fn forwarding_headers_have_peers_in_their_canonical_form() {
 }
 
 #[tokio::test]
-async fn a_server_that_said_something_is_heard_out_of_budget_too() {
+async fn received_bytes_are_noticed_out_of_budget_too() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = tokio::net::TcpStream::connect(listener.local_addr().unwrap());
     let (stream, accepted) = tokio::join!(stream, listener.accept());
     let (stream, mut server) = (stream.unwrap(), accepted.unwrap().0);
-    let mut other = FastConnection::over(Stream::plain(stream, Gauge::default()));
-    assert!(other.is_quiet());
+    let mut connection = FastConnection::new(Stream::new(Either::Left(stream), Gauge::default()));
+    assert!(connection.is_quiet());
     server.write_all(b"HTTP/1.1 408").await.unwrap();
-    let heard = |plain: &mut FastConnection, context: &mut Context<'_>| {
+    let has_received = |connection: &mut FastConnection, context: &mut Context<'_>| {
         while let Poll::Ready(budget) = tokio::task::coop::poll_proceed(context) {
             budget.made_progress();
         }
-        !plain.is_quiet()
+        !connection.is_quiet()
     };
-    // It is there soon, and tokio is told of it between two looks.
+    // The bytes arrive soon, and tokio notices them between two polls.
     for _ in 0..1_000 {
-        if poll_fn(|context| Poll::Ready(heard(&mut other, context))).await {
+        if poll_fn(|context| Poll::Ready(has_received(&mut connection, context))).await {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    panic!("it was never heard");
+    panic!("nothing was noticed");
 }

@@ -14,7 +14,7 @@ use httpdate::HttpDate;
 use hyper::ext::ReasonPhrase;
 use quanta::Instant;
 
-use crate::http1::push_header;
+use crate::headers::push_line;
 
 /// Requests with more headers are left to hyper.
 const MAX_HEADERS: usize = 64;
@@ -85,7 +85,7 @@ pub fn write_head<B: Body>(response: &Response<B>, head: &mut Vec<u8>) -> Option
             DATE => has_date = true,
             _ => {}
         }
-        push_header(name, value, head);
+        push_line(name, value, head);
     }
     if !has_length {
         for part in [b"content-length: ", digits, b"\r\n"] {

@@ -452,7 +452,7 @@ async fn a_response_with_more_than_256_headers_is_a_502() {
         match status {
             200 => assert_eq!(response.headers(&format!("x-{}", count - 1)), ["1"]),
             _ => assert!(
-                response.text().contains("more than 256 header fields"),
+                response.text().contains("more than 256 headers"),
                 "{response:?}"
             ),
         }

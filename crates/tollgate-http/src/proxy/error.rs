@@ -1,13 +1,25 @@
-//! Why a request got no response from an upstream. What the client is told names no server; the log has the details.
-
-use std::fmt;
+//! Why there is no proxy, or no response from an upstream. The response names no server; the log has the details.
 
 use http::StatusCode;
+
+use crate::tls::TlsError;
+
+/// Why there can be no proxy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProxyError {
+    /// This is not the address of a server.
+    #[error("{0:?} is not the address of a server; expected http://host:port")]
+    Address(String),
+    /// Certificates that cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
 
 /// Why a request got no response from an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum ForwardError {
     /// No upstream serves the path.
     NoUpstream,
     /// `CONNECT` is not forwarded.
@@ -35,16 +47,16 @@ pub enum Failure {
     /// No response came in time.
     ResponseTimeout,
     /// The client stopped sending the request body.
-    CallerSlow,
+    ClientBodySlow,
     /// The request body is malformed.
-    CallerBody,
+    ClientBody,
     /// The request body is too large.
-    CallerBodyTooLarge,
+    ClientBodyTooLarge,
 }
 
-impl Failure {
-    /// Those that can happen once an upstream is found, by their names in metrics.
-    pub(super) const NAMED: [(Self, &'static str); 14] = [
+impl ForwardError {
+    /// Those that can happen once an upstream is found, by their labels in metrics and logs.
+    pub(super) const LABELS: [(Self, &'static str); 14] = [
         (Self::BadHost, "bad_host"),
         (Self::NoneHealthy, "none_healthy"),
         (Self::Busy, "busy"),
@@ -56,10 +68,15 @@ impl Failure {
         (Self::Garbled, "garbled"),
         (Self::LongHead, "long_head"),
         (Self::ResponseTimeout, "response_timeout"),
-        (Self::CallerSlow, "caller_slow"),
-        (Self::CallerBody, "caller_body"),
-        (Self::CallerBodyTooLarge, "caller_body_too_large"),
+        (Self::ClientBodySlow, "caller_slow"),
+        (Self::ClientBody, "caller_body"),
+        (Self::ClientBodyTooLarge, "caller_body_too_large"),
     ];
+
+    pub(super) fn label(self) -> &'static str {
+        let label = Self::LABELS.iter().find(|(error, _)| *error == self);
+        label.map_or("", |(_, label)| label)
+    }
 
     /// The status to respond with.
     #[must_use]
@@ -72,55 +89,38 @@ impl Failure {
                 StatusCode::BAD_GATEWAY
             }
             Self::ConnectTimeout | Self::ResponseTimeout => StatusCode::GATEWAY_TIMEOUT,
-            Self::CallerSlow => StatusCode::REQUEST_TIMEOUT,
-            Self::BadHost | Self::CallerBody => StatusCode::BAD_REQUEST,
-            Self::CallerBodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::ClientBodySlow => StatusCode::REQUEST_TIMEOUT,
+            Self::BadHost | Self::ClientBody => StatusCode::BAD_REQUEST,
+            Self::ClientBodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         }
     }
 
-    /// Whether it speaks against the server that was asked.
-    pub(super) fn is_the_servers(self) -> bool {
-        matches!(
-            self,
-            Self::Unreachable
-                | Self::ConnectTimeout
-                | Self::Tls
-                | Self::Closed
-                | Self::Garbled
-                | Self::ResponseTimeout
-        )
+    /// Whether it counts as a failure of the server.
+    pub(super) fn is_of_server(self) -> bool {
+        let is_bad_or_late = matches!(self.status().as_u16(), 502 | 504);
+        is_bad_or_late && self != Self::LongHead
     }
 
-    /// What to tell the client.
+    /// The detail of the response.
     #[must_use]
     pub fn detail(self) -> &'static str {
         match self {
             Self::NoUpstream => "nothing is served at this path",
             Self::Connect => "CONNECT is not forwarded",
-            Self::BadHost => "the host of the request is none",
-            Self::NoneHealthy => "no server for this path is well at the moment",
-            Self::Busy => "all servers for this path have as many requests as they may",
-            Self::NoDescriptors => "the gateway has too many connections at the moment",
+            Self::BadHost => "the request has no valid host",
+            Self::NoneHealthy => "no server for this path is healthy",
+            Self::Busy => "all servers for this path have reached their maximum of requests",
+            Self::NoDescriptors => "the gateway has too many connections",
             Self::Unreachable => "the server for this path could not be reached",
             Self::ConnectTimeout => "the server for this path could not be reached in time",
             Self::Tls => "no trusted connection to the server for this path could be made",
-            Self::Closed => "the server for this path ended the connection before it answered",
-            Self::Garbled => "what the server for this path answered is not HTTP",
-            Self::LongHead => {
-                "the server for this path answered with more than 256 header fields, or with too many bytes of them"
-            }
-            Self::ResponseTimeout => "the server for this path did not answer in time",
-            Self::CallerSlow => "the body of the request did not come in time",
-            Self::CallerBody => "the body of the request could not be read",
-            Self::CallerBodyTooLarge => "the body of the request is too large",
+            Self::Closed => "the server for this path closed the connection without a response",
+            Self::Garbled => "the response of the server for this path is not HTTP",
+            Self::LongHead => "the response has more than 256 headers, or too many bytes of them",
+            Self::ResponseTimeout => "the server for this path did not respond in time",
+            Self::ClientBodySlow => "the request body did not arrive in time",
+            Self::ClientBody => "the request body could not be read",
+            Self::ClientBodyTooLarge => "the request body is too large",
         }
-    }
-}
-
-/// For the log, behind the name of a server.
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::NAMED.iter().find(|(failure, _)| failure == self);
-        f.write_str(name.map_or("not forwarded", |(_, name)| name))
     }
 }
