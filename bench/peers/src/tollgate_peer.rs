@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use axum::Router;
 use tollgate::store::{RedisConfig, RedisStore};
-use tollgate::{Dimension, Limiter, Match, Rule, SharedConfig};
+use tollgate::{Dimension, Limiter, Match, Rule};
 use tollgate_tower::TollgateLayer;
-use tollgate_tower::layer::Ask;
+use tollgate_tower::policy::RequestAttributes;
 
 use crate::tier::Tier;
 
@@ -21,18 +21,15 @@ pub(crate) fn over_redis(
     url: &str,
     deadline: Duration,
 ) -> Result<Router, Box<dyn Error>> {
-    let config = RedisConfig {
-        deadline,
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(deadline);
     let store = RedisStore::open(url, config)?;
-    limit(app, Limiter::over(store, SharedConfig::default()), tiers)
+    limit(app, Limiter::new(store), tiers)
 }
 
 fn limit(app: Router, limiter: Limiter, tiers: &[Tier]) -> Result<Router, Box<dyn Error>> {
     let rules = tiers.iter().map(rule).collect::<Result<Vec<Rule>, _>>()?;
     let layer = TollgateLayer::new(limiter.with_rules(rules)?)
-        .request(|parts| Ask::new().client(crate::client(&parts.headers)));
+        .request(|parts| RequestAttributes::new().client(crate::client(&parts.headers)));
     Ok(app.layer(layer))
 }
 

@@ -35,8 +35,8 @@ fn main() {
             let alone = time(threads, || {
                 let policy = decider.policy();
                 let request = Request::new().client("client-7");
-                let met = policy.rules().meet(&request);
-                poll_once(decider.limiter().decide_on(&met))
+                let met = policy.rules().matching(&request);
+                poll_once(decider.limiter().matched(&met).decide())
             });
             let counted = time(threads, || {
                 let policy = decider.policy();

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::store::{RedisError, RedisStore};
-use tollgate::{Decision, Dimension, Joint, Limiter, Met, Part, Request, Rule};
+use tollgate::store::{MemoryStore, RedisError, RedisStore};
+use tollgate::{Decision, Dimension, JointDecision, Limiter, MatchedRules, Part, Request, Rule};
 use tollgate_tower::TollgateLayer;
 use tollgate_tower::layer::Observer;
 use tollgate_tower::policy::{Head, Policy, Refusal};
@@ -76,15 +76,15 @@ impl Decider {
 
     /// Decides about a request that somebody else has seen, by this policy.
     pub async fn decide_on(&self, policy: &Policy, request: &Request<'_>) -> Decision {
-        let met = policy.rules().meet(request);
-        let decision = self.limiter.decide_on(&met).await;
+        let met = policy.rules().matching(request);
+        let decision = self.limiter.matched(&met).decide().await;
         self.notes.decided(&met, &decision);
         decision
     }
 
     /// Decides about what is one call seen from several sides, all or none. `None` if they meet more buckets than can be taken from at once.
-    pub async fn decide_together(&self, all: &[Met<'_>]) -> Option<Joint> {
-        let joint = self.limiter.decide_together(all).await?;
+    pub async fn decide_together(&self, all: &[MatchedRules<'_>]) -> Option<JointDecision> {
+        let joint = self.limiter.all_of(all).ok()?.decide().await;
         for (met, decision) in all.iter().zip(&joint.each) {
             self.notes.decided(met, decision);
         }
@@ -93,12 +93,19 @@ impl Decider {
 
     /// Gives back what a call took that cannot wait for its delay, and counts it as too late. The decision that is returned has the figures after
     /// that, if they are found within `look`.
-    pub async fn turn_away(&self, all: &[Met<'_>], joint: Joint, look: Duration) -> Joint {
-        self.limiter.refund_together(all, joint.clone()).await;
-        let found = tokio::time::timeout(look, self.limiter.peek_together(all)).await;
-        let joint = match found {
-            Ok(Some(found)) => joint.given_back(&found),
-            _ => joint,
+    pub async fn turn_away(
+        &self,
+        all: &[MatchedRules<'_>],
+        joint: JointDecision,
+        look: Duration,
+    ) -> JointDecision {
+        let Ok(check) = self.limiter.all_of(all) else {
+            return joint;
+        };
+        check.refund(joint.clone()).await;
+        let joint = match tokio::time::timeout(look, check.peek()).await {
+            Ok(found) => joint.after_refund(&found),
+            Err(_) => joint,
         };
         self.notes.too_late(&joint.whole);
         joint
@@ -151,7 +158,7 @@ impl Decider {
 }
 
 impl Observer for Notes {
-    fn decided(&self, met: &Met<'_>, decision: &Decision) {
+    fn decided(&self, met: &MatchedRules<'_>, decision: &Decision) {
         self.decisions.count(decision);
         if decision.allowed() {
             return;
@@ -175,15 +182,15 @@ impl Observer for Notes {
 /// When the address of the store, or what goes with it, cannot be right. It is not connected to yet.
 pub fn limiter(store: &StoreConfig) -> Result<Limiter, RedisError> {
     match store {
-        StoreConfig::Memory(config) => Ok(Limiter::in_memory_with(config.clone())),
+        StoreConfig::Memory(config) => Ok(Limiter::new(MemoryStore::with_config(config.clone()))),
         StoreConfig::Redis(redis) => {
             let store = RedisStore::open(redis.url.expose(), redis.config.clone())?;
-            Ok(Limiter::over(store, redis.shared))
+            Ok(Limiter::builder(store).shared(redis.shared).build())
         }
     }
 }
 
-fn note(trail: &Trail, met: &Met<'_>, decision: &Decision) {
+fn note(trail: &Trail, met: &MatchedRules<'_>, decision: &Decision) {
     let Some(tier) = decision.tier() else { return };
     let mut rules = met.rules().iter();
     let Some(rule) = rules.find(|rule| rule.id() == tier.rule()) else {
@@ -211,7 +218,7 @@ fn note(trail: &Trail, met: &Met<'_>, decision: &Decision) {
 
 /// What tells the bucket apart that a request meets under a rule, for people: `client` and `merchant_123`, say.
 pub(crate) fn bucket_values<'a>(
-    met: &'a Met<'_>,
+    met: &'a MatchedRules<'_>,
     rule: &'a Rule,
 ) -> Vec<(Cow<'static, str>, Cow<'a, str>)> {
     let bucket = met.bucket(rule);

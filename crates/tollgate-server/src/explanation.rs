@@ -4,7 +4,7 @@ mod report;
 
 use std::net::IpAddr;
 
-use tollgate::Met;
+use tollgate::MatchedRules;
 use tollgate_tower::policy::{Head, Policy};
 
 pub(crate) use report::{CallerReport, DecisionReport, Report, RequestReport, RuleReport, Usage};
@@ -25,7 +25,7 @@ impl Asked<'_> {
     pub(crate) async fn report(
         &self,
         policy: &Policy,
-        usage: impl AsyncFnOnce(&Met<'_>) -> Usage,
+        usage: impl AsyncFnOnce(&MatchedRules<'_>) -> Usage,
     ) -> Report {
         let headers = self.head.headers;
         let who = (policy.identity()).explain(self.peer, headers, policy.clients());
@@ -51,7 +51,7 @@ impl Asked<'_> {
         if let Some(cost) = self.cost {
             request = request.cost(cost);
         }
-        let met = policy.rules().meet(&request);
+        let met = policy.rules().matching(&request);
         let explanation = policy.rules().explain(&request);
         let usage = usage(&met).await;
         report.fill(&view, &met, &explanation, &usage);

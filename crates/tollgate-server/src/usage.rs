@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde::{Serialize, Serializer};
-use tollgate::{Dimension, Met, Rule, RuleSet, Usage, WhichBucket};
+use tollgate::{BucketKind, Dimension, MatchedRules, Rule, RuleSet, Usage};
 use tollgate_tower::policy::Policy;
 
 use crate::decider::{bucket_values, name};
@@ -131,12 +131,12 @@ fn hint(policy: &Policy, facts: &RequestAttributes<'_>) -> Option<String> {
 
 fn buckets(usages: &[Usage], rules: &RuleSet, facts: &RequestAttributes<'_>) -> Vec<BucketReport> {
     let request = facts.request();
-    let met = rules.meet(&request);
+    let met = rules.matching(&request);
     let report = |usage: &Usage| BucketReport {
         rule: usage.rule().map(|rule| rule.to_string()),
         bucket: whose(usage, rules, &met, facts),
         other: match usage.bucket() {
-            WhichBucket::Other(id) => Some(format!("{id:08x}")),
+            BucketKind::Other(id) => Some(format!("{id:08x}")),
             _ => None,
         },
         limit: usage.limit().map(ToString::to_string),
@@ -152,14 +152,14 @@ fn buckets(usages: &[Usage], rules: &RuleSet, facts: &RequestAttributes<'_>) -> 
 fn whose(
     usage: &Usage,
     rules: &RuleSet,
-    met: &Met<'_>,
+    met: &MatchedRules<'_>,
     facts: &RequestAttributes<'_>,
 ) -> Vec<(String, String)> {
     let is_its = |rule: &&Rule| Some(rule.id()) == usage.rule();
     let mut met_rules = met.rules().iter().copied();
     let rule = (met_rules.find(is_its)).or_else(|| rules.rules().find(is_its));
     let values = match (usage.bucket(), rule, usage.subject()) {
-        (WhichBucket::Asked, Some(rule), _) => bucket_values(met, rule),
+        (BucketKind::Matched, Some(rule), _) => bucket_values(met, rule),
         (_, _, Some(subject)) => vec![(name(subject), value(subject, met, facts))],
         (_, _, None) => Vec::new(),
     };
@@ -177,7 +177,7 @@ fn escaped_values<S: Serializer>(
 /// Who a subject is, as it was told.
 fn value<'a>(
     subject: Dimension,
-    met: &'a Met<'_>,
+    met: &'a MatchedRules<'_>,
     facts: &'a RequestAttributes<'_>,
 ) -> Cow<'a, str> {
     let text = match subject {

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-use tollgate::store::MemoryConfig;
+use tollgate::store::{MemoryConfig, MemoryStore};
 use tollgate::{Clock, Limit, LocalLimiter, ManualClock};
 
 use super::text::{grouped, to_us};
@@ -26,11 +26,11 @@ pub(super) fn admissions(
 ) -> Vec<Admission> {
     let clock = ManualClock::default();
     // One key is one shard, which keeps every entry of even the largest sliding log.
-    let limiter = LocalLimiter::with(MemoryConfig {
-        max_keys: 1,
-        max_log_entries: 4_000_000,
-        clock: Clock::from(&clock),
-    });
+    let config = MemoryConfig::default()
+        .max_keys(1)
+        .max_log_entries(4_000_000)
+        .clock(Clock::from(&clock));
+    let limiter = LocalLimiter::with_store(MemoryStore::with_config(config));
     let mut admissions = Vec::new();
     for &Arrival { at_us, cost } in arrivals {
         clock.set(Duration::from_micros(at_us));

@@ -75,7 +75,7 @@ impl Gate {
     pub(crate) fn new(limiter: Arc<Limiter>, policies: Arc<dyn PolicySource>) -> Self {
         Self {
             // Only memory knows what it holds.
-            answers_at_once: limiter.stats().is_some(),
+            answers_at_once: limiter.memory_stats().is_some(),
             limiter,
             policies,
             peer: None,
@@ -202,8 +202,8 @@ impl Gate {
         context.cost = self.cost.as_ref().and_then(|cost| cost(request));
         let decision = {
             let seen = costing(view.request(), context.cost);
-            let matched = policy.rules().meet(&seen);
-            let decision = self.limiter.decide_on(&matched).await;
+            let matched = policy.rules().matching(&seen);
+            let decision = self.limiter.matched(&matched).decide().await;
             if let Some(observer) = &self.observer {
                 observer.decided(&matched, &decision);
             }
@@ -320,11 +320,14 @@ impl Gate {
             return;
         };
         let seen = costing(view.request(), context.cost);
-        let matched = rules.meet(&seen);
+        let matched = rules.matching(&seen);
         let decision = decision.into_decision();
-        self.limiter.refund_on(&matched, decision.clone()).await;
+        self.limiter
+            .matched(&matched)
+            .refund(decision.clone())
+            .await;
         let decision = match look {
-            true => decision.given_back(&self.limiter.peek_on(&matched).await),
+            true => decision.after_refund(&self.limiter.matched(&matched).peek().await),
             false => decision,
         };
         context.decision = Some(Decided::new(decision));

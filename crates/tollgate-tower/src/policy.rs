@@ -38,7 +38,7 @@ pub use view::View;
 /// let view = policy.view(&head, [203, 0, 113, 7].into())?;
 /// assert_eq!(view.path().as_str(), "/v1/charges");
 ///
-/// let decision = LocalLimiter::new().decide_on(&policy.rules().meet(&view.request()));
+/// let decision = LocalLimiter::new().matched(&policy.rules().matching(&view.request())).decide();
 /// assert_eq!(decision.remaining(), Some(49));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -111,7 +111,6 @@ impl Policy {
     }
 
     /// The rules.
-    #[must_use]
     pub fn rules(&self) -> &RuleSet {
         &self.rules
     }

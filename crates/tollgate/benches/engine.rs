@@ -19,7 +19,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use tollgate::store::MemoryConfig;
+use tollgate::store::{MemoryConfig, MemoryStore};
 use tollgate::{Dimension, Limit, LocalLimiter, Request, Rule};
 
 const THREADS: usize = 2;
@@ -185,10 +185,9 @@ fn governor() -> DefaultKeyedRateLimiter<Key> {
 }
 
 fn limiter(keys: usize) -> LocalLimiter {
-    LocalLimiter::with(MemoryConfig {
-        max_keys: keys.max(1_000_000),
-        ..MemoryConfig::default()
-    })
+    LocalLimiter::with_store(MemoryStore::with_config(
+        MemoryConfig::default().max_keys(keys.max(1_000_000)),
+    ))
 }
 
 fn limit() -> Limit {

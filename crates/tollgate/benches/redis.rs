@@ -26,8 +26,9 @@ use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
-use tollgate::store::{Charge, RedisConfig, RedisStore, Store as _};
-use tollgate::{Bucket, Dimension, Limit, Limiter, Name, Request, SharedConfig, Source};
+use tollgate::store::contract::{Charge, StoreOperations as _};
+use tollgate::store::{RedisConfig, RedisStore};
+use tollgate::{Bucket, Dimension, Limit, Limiter, Name, Request, Source};
 
 const WORKERS: usize = 2;
 const CALLERS: u32 = 256;
@@ -230,12 +231,10 @@ struct Tollgate {
 impl Tollgate {
     /// Each has a prefix of its own, so that none finds what another left.
     fn open(server: &Server, prefix: &str, tiers: Tiers) -> Self {
-        let config = RedisConfig {
-            prefix: prefix.to_owned(),
+        let config = RedisConfig::default()
+            .prefix(prefix.to_owned())
             // What is measured is how long answers take, so all of them are waited for.
-            deadline: Duration::from_secs(5),
-            ..RedisConfig::default()
-        };
+            .deadline(Duration::from_secs(5));
         Self {
             store: RedisStore::open(&server.url(), config).unwrap(),
             rules: ["client", "client-route", "everybody"].map(|id| Name::new(id).unwrap()),
@@ -320,7 +319,7 @@ impl MostlyDenied {
             ..
         } = Tollgate::open(server, "denied", Tiers::One);
         Self {
-            limiter: Arc::new(Limiter::over(store, SharedConfig::default())),
+            limiter: Arc::new(Limiter::new(store)),
             strict: "1/d burst 1".parse().unwrap(),
             generous: client_limit,
         }

@@ -1,4 +1,4 @@
-//! The answer to a check: what was decided, and everything anybody may want to know about it.
+//! What was decided, and why.
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,12 +8,26 @@ use crate::limit::Limit;
 use crate::name::Name;
 use crate::store::{Charge, Fit, Outcome};
 
-/// Whether a request may go, and why.
+/// Whether a request may pass, and why.
 ///
-/// A denial is an answer like any other. The figures of the whole ([`limit`](Self::limit),
-/// [`remaining`](Self::remaining), …) are those of the tier that [bound](Self::tier) it: on allow the one with the
-/// least left, on deny the one with the longest wait.
+/// A denial is a value like any other: look at [`allowed`](Self::allowed), or use [`into_result`](Self::into_result) and `?`. The
+/// figures of the whole ([`limit`](Self::limit), [`remaining`](Self::remaining), …) are those of the tier that [bound](Self::tier) the
+/// decision: of an admitted request the one with the least left, of a denied one that with the longest wait.
+///
+/// ```
+/// use tollgate::{LocalLimiter, Verdict};
+///
+/// let (limiter, limit) = (LocalLimiter::new(), "1/s burst 1".parse()?);
+/// let first = limiter.check("client-7", &limit, 1);
+/// assert_eq!((first.allowed(), first.remaining()), (true, Some(0)));
+///
+/// let second = limiter.check("client-7", &limit, 1);
+/// assert!(matches!(second.verdict(), Verdict::Deny { .. }));
+/// assert!(second.retry_after().is_some_and(|wait| wait.as_secs_f64() <= 1.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
+#[must_use = "a denial that is ignored limits nothing"]
 pub struct Decision {
     at_us: u64,
     tiers: Tiers,
@@ -23,27 +37,27 @@ pub struct Decision {
     /// By how many seconds the wall clock is ahead of the store's.
     step_s: i32,
     generation: u64,
-    /// What the request cost by those rules.
+    /// What the request cost, to rules that set no cost of their own.
     cost: u64,
 }
 
-/// Past any tier: a request meets 255 at the most.
+/// Past any tier: a decision has at most 255.
 const NO_TIER: u8 = u8::MAX;
 
-/// Most requests meet one tier; those need no memory of their own.
+/// Most decisions have one tier, and need no memory of their own.
 #[derive(Clone, Debug, PartialEq)]
 enum Tiers {
     One([Tier; 1]),
     Many(TierList),
 }
 
-/// Several tiers. Their memory is used again by the next decision of the same thread: to ask the system for it and give it back
-/// would be a twentieth of a check.
+/// Several tiers. The next decision of the same thread uses their memory again: to allocate and free it would take a twentieth of
+/// a check.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TierList(Vec<Tier>);
 
-/// A list that is longer is not kept.
-const MOST_KEPT: usize = 8;
+/// Longer lists are not kept.
+const MAX_KEPT: usize = 8;
 
 thread_local! {
     static SPARE: Cell<Vec<Tier>> = const { Cell::new(Vec::new()) };
@@ -52,7 +66,7 @@ thread_local! {
 impl TierList {
     #[inline]
     pub(crate) fn of(tiers: impl Iterator<Item = Tier>) -> Self {
-        // None if the thread is ending.
+        // There is none if the thread is ending.
         let mut list = SPARE.try_with(Cell::take).unwrap_or_default();
         list.extend(tiers);
         Self(list)
@@ -62,12 +76,12 @@ impl TierList {
         &mut self.0
     }
 
-    /// Which of those that decide; the first of equal ones.
+    /// The first of the deciding tiers with the least left.
     #[inline]
     fn with_least_left(&self) -> u8 {
         let (mut bound, mut least) = (usize::MAX, u64::MAX);
         for (index, tier) in self.0.iter().enumerate() {
-            // No limit holds as much as what it begins with.
+            // No limit holds as much as the initial value.
             if !tier.shadow && tier.remaining() < least {
                 (bound, least) = (index, tier.remaining());
             }
@@ -86,7 +100,7 @@ impl TierList {
 impl Drop for TierList {
     #[inline]
     fn drop(&mut self) {
-        if (1..=MOST_KEPT).contains(&self.0.capacity()) {
+        if (1..=MAX_KEPT).contains(&self.0.capacity()) {
             let mut list = std::mem::take(&mut self.0);
             list.clear();
             let _ = SPARE.try_with(|spare| spare.set(list));
@@ -94,12 +108,26 @@ impl Drop for TierList {
     }
 }
 
-/// What to do with the request.
+/// What to do with a request.
+///
+/// ```
+/// use tollgate::{LocalLimiter, Verdict};
+///
+/// let (limiter, limit) = (LocalLimiter::new(), "1/s burst 1".parse()?);
+/// match limiter.check("client-7", &limit, 1).verdict() {
+///     Verdict::Allow => println!("go"),
+///     Verdict::AllowAfter(delay) => println!("go in {delay:?}"),
+///     Verdict::Deny { retry_after } => println!("come back in {retry_after:?}"),
+///     Verdict::NeverFits => println!("ask for less"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a denial that is ignored limits nothing"]
 pub enum Verdict {
-    /// It may go.
+    /// It may pass.
     Allow,
-    /// It is let in and may go after this time (leaky bucket).
+    /// It is admitted and may pass after this time: a leaky bucket has queued it.
     AllowAfter(Duration),
     /// It is denied; alone, it passes after exactly this time.
     Deny {
@@ -111,13 +139,13 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the request may go, now or after its delay.
+    /// Whether the request may pass, now or after its delay.
     #[must_use]
     pub fn allowed(self) -> bool {
         matches!(self, Self::Allow | Self::AllowAfter(_))
     }
 
-    /// Allowed before denied, short waits before long ones.
+    /// Orders verdicts: allowed before denied, short waits before long ones.
     fn severity(self) -> (u8, Duration) {
         match self {
             Self::Allow => (0, Duration::ZERO),
@@ -129,21 +157,30 @@ impl Verdict {
 }
 
 /// Where a decision came from.
+///
+/// ```
+/// use tollgate::{LocalLimiter, Source};
+///
+/// let decision = LocalLimiter::new().check("client-7", &"1/s".parse()?, 1);
+/// assert_eq!(decision.source(), Source::Store);
+/// assert_eq!(decision.source().as_str(), "store");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
-    /// The store was asked.
+    /// The store decided.
     Store,
-    /// The store denied the same a while ago, until a time that has not come.
+    /// The store denied the same before, until a time that has not come yet.
     Remembered,
-    /// The store could not be asked: decided in this process, by a careful share of the limits.
+    /// The store was unavailable: this process decided, by its share of the limits.
     Local,
-    /// The store could not be asked, and a rule lets nothing pass then.
+    /// The store was unavailable, and a rule denies everything then.
     Closed,
 }
 
 impl Source {
-    /// Its name in logs, metrics and replies: `store`, `remembered`, `local` or `closed`.
+    /// The name in logs, metrics and responses: `store`, `remembered`, `local` or `closed`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -155,7 +192,20 @@ impl Source {
     }
 }
 
-/// What one rule said.
+/// What one rule decided about a request.
+///
+/// ```
+/// use tollgate::{LocalLimiter, Request, Rule};
+///
+/// let limiter = LocalLimiter::new().with_rules([
+///     Rule::new("second", "10/s".parse()?)?,
+///     Rule::new("hour", "100/h".parse()?)?,
+/// ])?;
+/// for tier in limiter.decide(&Request::new()).tiers() {
+///     println!("{}: {} of {} left", tier.rule(), tier.remaining(), tier.limit());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tier {
     rule: Name,
@@ -175,20 +225,19 @@ impl Tier {
         }
     }
 
-    /// The rule; empty for a check by key.
+    /// The rule; empty for a key.
     #[must_use]
     pub fn rule(&self) -> Name {
         self.rule
     }
 
-    /// What it allows.
+    /// The limit.
     #[must_use]
     pub fn limit(&self) -> &Limit {
         &self.limit
     }
 
-    /// What it says about this request, by itself.
-    #[must_use]
+    /// The verdict of this rule by itself.
     pub fn verdict(&self) -> Verdict {
         let from_now = |us: u64| Duration::from_micros(us.saturating_sub(self.at_us()));
         match self.outcome.fit {
@@ -207,7 +256,7 @@ impl Tier {
         self.outcome.remaining
     }
 
-    /// How long until it is full again.
+    /// How long until the bucket is full again.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         Duration::from_micros(self.outcome.full_at_us.saturating_sub(self.at_us()))
@@ -218,18 +267,18 @@ impl Tier {
         self.outcome.at_us
     }
 
-    /// Whether something was taken that can be given back. What was taken from a bucket that stands for many keys cannot.
+    /// Whether something was charged that can be given back. What was charged to a bucket that stands for many keys cannot.
     pub(crate) fn gives_back(&self) -> bool {
         self.outcome.charged && !self.outcome.shared
     }
 
-    /// Whether it only watches: a shadow never changes the outcome.
+    /// Whether the rule only watches: a shadow never changes the decision.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.shadow
     }
 
-    /// Whether the store was out of room and this bucket stands for many keys.
+    /// Whether the store was full and this bucket stands for many keys.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.outcome.shared
@@ -243,7 +292,7 @@ impl AsMut<Outcome> for Tier {
 }
 
 impl Decision {
-    /// The decision on a request with one charge.
+    /// The decision about a request with one charge.
     #[inline(always)]
     pub(crate) fn of_one(charge: &Charge<'_>, outcome: Outcome) -> Self {
         Self {
@@ -257,7 +306,7 @@ impl Decision {
         }
     }
 
-    /// By this generation of the rules, which say this cost.
+    /// Sets the generation of the rules, and what the request cost.
     #[inline(always)]
     pub(crate) fn by(mut self, generation: u64, cost: u64) -> Self {
         self.generation = generation;
@@ -265,7 +314,7 @@ impl Decision {
         self
     }
 
-    /// With the wall clock so many seconds ahead of the clock that decided.
+    /// Sets by how many seconds the wall clock is ahead of the clock that decided.
     #[inline(always)]
     pub(crate) fn stepped(mut self, step_s: i32) -> Self {
         self.step_s = step_s;
@@ -276,12 +325,12 @@ impl Decision {
         self.step_s
     }
 
-    /// What it took from every bucket, if it took anything.
+    /// What the request cost, to rules that set no cost of their own.
     pub(crate) fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// The decision on a request with any number of tiers.
+    /// The decision about a request with any number of tiers.
     #[inline(always)]
     pub(crate) fn of_many(tiers: TierList, admitted: bool, at_us: u64, source: Source) -> Self {
         Self {
@@ -298,16 +347,16 @@ impl Decision {
         }
     }
 
-    /// The same by what these tiers say, whatever others said.
+    /// The same by these tiers alone, whatever others decided.
     pub(crate) fn of_many_by_themselves(tiers: TierList, at_us: u64, source: Source) -> Self {
         let mut deciding = tiers.0.iter().filter(|tier| !tier.shadow);
         let admitted = deciding.all(|tier| tier.outcome.fit.admits());
         Self::of_many(tiers, admitted, at_us, source)
     }
 
-    /// This decision after what it took was [given back](crate::Limiter::refund_on), because the request cannot wait for its
-    /// [delay](Self::delay): the same verdicts, with what `now`, a look at the same buckets, found left, and bound by the tier with the
-    /// longest delay. A tier that `now` does not have, such as that of a store that has become unreachable, keeps its figures.
+    /// This decision after what it charged was [given back](crate::Check::<crate::Limiter>::refund), because the request cannot wait for
+    /// its [delay](Self::delay): the same verdicts, with the figures that `now`, a look at the same buckets, found, and bound by the tier
+    /// with the longest delay. A tier that `now` does not have, such as that of a store that has become unavailable, keeps its figures.
     ///
     /// ```
     /// use tollgate::{LocalLimiter, Request, Rule};
@@ -318,14 +367,13 @@ impl Decision {
     /// let queued = limiter.decide(&request);
     /// assert_eq!(queued.remaining(), Some(3));
     ///
-    /// limiter.refund(&request, queued.clone());
-    /// let denied = queued.given_back(&limiter.peek(&request));
+    /// limiter.request(&request).refund(queued.clone());
+    /// let denied = queued.after_refund(&limiter.request(&request).peek());
     /// assert_eq!(denied.remaining(), Some(4), "its place is free again");
     /// assert!(!denied.delay().is_zero(), "and it would still have to wait");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
-    pub fn given_back(mut self, now: &Self) -> Self {
+    pub fn after_refund(mut self, now: &Self) -> Self {
         let tiers = match &mut self.tiers {
             Tiers::One(tier) => tier.as_mut_slice(),
             Tiers::Many(tiers) => tiers.as_mut_slice(),
@@ -343,20 +391,19 @@ impl Decision {
         self
     }
 
-    /// When it was taken.
+    /// When the decision was made.
     pub(crate) fn at_us(&self) -> u64 {
         self.at_us
     }
 
-    /// Whether the request may go, now or after its [delay](Self::delay).
+    /// Whether the request may pass, now or after its [delay](Self::delay).
     #[must_use]
     pub fn allowed(&self) -> bool {
         let mut deciding = self.tiers().iter().filter(|tier| !tier.shadow);
         deciding.all(|tier| tier.outcome.fit.admits())
     }
 
-    /// What to do with the request: the strictest of what its tiers say.
-    #[must_use]
+    /// What to do with the request: the strictest verdict of its tiers.
     pub fn verdict(&self) -> Verdict {
         if let [tier] = self.tiers() {
             return match tier.shadow {
@@ -371,7 +418,7 @@ impl Decision {
             .unwrap_or(Verdict::Allow)
     }
 
-    /// How long an allowed request must wait before it goes: zero but for a leaky bucket.
+    /// How long an admitted request must wait before it passes: zero except for a leaky bucket.
     #[must_use]
     pub fn delay(&self) -> Duration {
         match self.verdict() {
@@ -380,9 +427,8 @@ impl Decision {
         }
     }
 
-    /// After how long a denied request passes, to the microsecond. `None` when it is allowed, and when it can never
-    /// pass: so it does not say whether a request may go, which [`allowed`](Self::allowed) and
-    /// [`into_result`](Self::into_result) do.
+    /// After how long a denied request passes, alone and to the microsecond. `None` if it is allowed, and also if it can never pass: use
+    /// [`allowed`](Self::allowed) or [`into_result`](Self::into_result) to know whether it may pass.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.verdict() {
@@ -391,7 +437,8 @@ impl Decision {
         }
     }
 
-    /// The decision if the request may go, or else the denial as an error: whatever the reason, `?` does not let a denied request pass.
+    /// Returns the decision if the request may pass, and the denial as an error otherwise: with `?`, no denied request passes, whatever the
+    /// reason.
     ///
     /// ```
     /// use tollgate::{Denied, LocalLimiter};
@@ -424,8 +471,7 @@ impl Decision {
         self.tiers().get(usize::from(self.bound))
     }
 
-    /// All tiers, in the order of the rules, shadows included. Of a denial that was [remembered](Source::Remembered), only the
-    /// tier that denied: the others were not asked.
+    /// All tiers, in the order of the rules, shadows included. A [remembered](Source::Remembered) denial has only the tier that denied.
     #[must_use]
     pub fn tiers(&self) -> &[Tier] {
         match &self.tiers {
@@ -434,7 +480,7 @@ impl Decision {
         }
     }
 
-    /// The most that fits at once in the tier that bound the decision.
+    /// What the tier that bound the decision holds.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         self.tier().map(|tier| tier.limit.capacity())
@@ -452,7 +498,7 @@ impl Decision {
         self.tier().map(Tier::reset_after)
     }
 
-    /// When the decision was taken, by the store's clock. In memory that follows the wall clock if it is set, within a second.
+    /// When the decision was made, by the store's clock. In memory, this follows the wall clock within a second when it is set.
     #[must_use]
     pub fn at(&self) -> SystemTime {
         let at = Duration::from_micros(self.at_us);
@@ -464,7 +510,7 @@ impl Decision {
             }
     }
 
-    /// Which [generation](crate::RuleSet::generation) of the rules decided; 0 for a check by key, and for rules that have no number.
+    /// The [generation](crate::RuleSet::generation) of the rules that decided; 0 for a key, and for rules without a number.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
@@ -478,31 +524,39 @@ impl Decision {
 }
 
 /// A denial as an error: see [`Decision::into_result`].
+///
+/// ```
+/// use tollgate::{Denied, LocalLimiter};
+///
+/// let (limiter, limit) = (LocalLimiter::new(), "1/min burst 1".parse()?);
+/// limiter.check("client-7", &limit, 1).into_result()?;
+/// let denied: Denied = limiter.check("client-7", &limit, 1).into_result().unwrap_err();
+/// assert!(denied.to_string().starts_with("denied; it passes in 59."));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Denied(Box<Decision>);
 
 impl Denied {
-    /// After how long the request passes, alone and to the microsecond. `None` if waiting does not help, as it costs more than a
+    /// After how long the request passes, alone and to the microsecond. `None` if waiting does not help, because it costs more than a
     /// limit holds.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after()
     }
 
-    /// Whether it costs more than a limit holds, so that it never passes.
+    /// Whether the request costs more than a limit holds, so that it never passes.
     #[must_use]
     pub fn never_fits(&self) -> bool {
         self.0.verdict() == Verdict::NeverFits
     }
 
-    /// All about it.
-    #[must_use]
+    /// The decision.
     pub fn decision(&self) -> &Decision {
         &self.0
     }
 
-    /// The decision itself.
-    #[must_use]
+    /// The decision, by value.
     pub fn into_decision(self) -> Decision {
         *self.0
     }

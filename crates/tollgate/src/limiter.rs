@@ -1,7 +1,9 @@
-//! The one way in: rules and a store together.
+//! Rules and a store together: the way to a decision.
 
 #[cfg(feature = "redis")]
 mod breaker;
+mod builder;
+mod check;
 #[cfg(feature = "redis")]
 mod denials;
 #[cfg(feature = "redis")]
@@ -9,6 +11,7 @@ mod heartbeat;
 mod inspection;
 #[cfg(feature = "redis")]
 mod instances;
+mod joint;
 #[cfg(feature = "redis")]
 mod late;
 mod local;
@@ -19,44 +22,41 @@ mod recent;
 mod reset;
 #[cfg(feature = "redis")]
 mod shared;
-mod together;
+mod target;
 
 #[cfg(feature = "redis")]
 pub use breaker::BreakerConfig;
+pub use builder::LimiterBuilder;
+pub use check::{Check, JointCheck};
 #[cfg(feature = "redis")]
 pub use instances::Instances;
+pub use joint::{JointDecision, TooManyBuckets};
 pub use local::LocalLimiter;
 #[cfg(feature = "redis")]
 pub use shared::{SharedConfig, SharedStats};
-pub use together::Joint;
 
 use std::sync::Arc;
 
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::request::Request;
-use crate::rule::{Met, Rule, RuleSet, RuleSetError};
-use crate::store::{MemoryConfig, MemoryStats};
-use crate::usage::Usage;
+use crate::rule::{MatchedRules, Rule, RuleSet, RuleSetError};
+use crate::store::{MemoryStats, Store};
 
 #[cfg(feature = "redis")]
-use crate::{
-    bucket::Bucket,
-    store::{RedisStore, StoreCalls},
-};
-#[cfg(feature = "redis")]
-use local::key_charge;
+use crate::store::StoreCalls;
 #[cfg(feature = "redis")]
 use shared::SharedLimiter;
-use together::Together;
+use target::Subject;
 
-/// Says whether a request may go.
+/// Decides whether requests may pass.
 ///
 /// ```
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use tollgate::{Dimension, Limiter, Request, Rule};
 ///
-/// // Just a key and a limit:
+/// // A key and a limit:
 /// let limiter = Limiter::in_memory();
 /// let decision = limiter.check("client-7", &"10/s burst 50".parse()?, 1).await;
 /// assert!(decision.allowed());
@@ -73,410 +73,237 @@ use together::Together;
 /// }
 /// # Ok(())
 /// # }
-/// # std::pin::pin!(example()).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+/// ```
+///
+/// [`check`](Self::check) and [`decide`](Self::decide) are the short forms of a [`Check`], which can also
+/// [look](Check::<Limiter>::peek), [wait](Check::<Limiter>::until_ready), [give back](Check::<Limiter>::refund),
+/// [inspect](Check::<Limiter>::inspect) and [reset](Check::<Limiter>::reset):
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tollgate::Limiter;
+/// let (limiter, limit) = (Limiter::in_memory(), "10/min".parse()?);
+/// let check = limiter.key("client-7", &limit).cost(3);
+/// let decision = check.decide().await.into_result()?;
+/// check.refund(decision).await;
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Limiter {
-    home: Home,
+    backend: Backend,
 }
 
 /// Where usage is kept.
 #[derive(Debug)]
-enum Home {
-    Here(Box<LocalLimiter>),
+enum Backend {
+    Memory(Box<LocalLimiter>),
     #[cfg(feature = "redis")]
-    Shared(Box<SharedLimiter>),
+    Shared(Arc<SharedLimiter>),
 }
 
 impl Limiter {
-    /// A limiter that keeps usage in this process, without rules.
+    /// A limiter over this store, without rules.
+    ///
+    /// Over a [`RedisStore`](crate::store::RedisStore), limits are shared with all other processes on the same Redis, and stay
+    /// enforced while it is down: see [`SharedConfig`].
+    ///
+    /// ```
+    /// use tollgate::Limiter;
+    /// use tollgate::store::{MemoryConfig, MemoryStore, RedisConfig, RedisStore};
+    ///
+    /// let small = MemoryConfig::default().max_keys(10_000);
+    /// let in_memory = Limiter::new(MemoryStore::with_config(small));
+    ///
+    /// let store = RedisStore::open("redis://127.0.0.1:6379", RedisConfig::default())?;
+    /// let over_redis = Limiter::new(store);
+    /// # let _ = (in_memory, over_redis);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn new(store: impl Store) -> Self {
+        Self::builder(store).build()
+    }
+
+    /// A limiter that keeps usage in this process, without rules: short for `Limiter::new(MemoryStore::new())`.
     #[must_use]
     pub fn in_memory() -> Self {
         LocalLimiter::new().into()
     }
 
-    /// A limiter that keeps usage in this process, set up as told.
-    #[must_use]
-    pub fn in_memory_with(config: MemoryConfig) -> Self {
-        LocalLimiter::with(config).into()
-    }
-
-    /// A limiter that shares usage with other processes, without rules. It goes on when the store fails.
+    /// Starts to build a limiter over this store.
     ///
     /// ```
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// use tollgate::store::{RedisConfig, RedisStore};
-    /// use tollgate::{Limiter, SharedConfig};
+    /// use tollgate::{BreakerConfig, Instances, Limiter, RuleSet};
     ///
     /// let store = RedisStore::open("redis://127.0.0.1:6379", RedisConfig::default())?;
-    /// let limiter = Limiter::over(store, SharedConfig::default());
-    /// let decision = limiter.check("client-7", &"10/s burst 50".parse()?, 1).await;
-    /// println!("{:?}, by {:?}", decision.verdict(), decision.source());
-    /// # Ok(())
-    /// # }
+    /// let limiter = Limiter::builder(store)
+    ///     .rules(RuleSet::default())
+    ///     .instances(Instances::counted())
+    ///     .breaker(BreakerConfig::default())
+    ///     .remembered_denials(10_000)
+    ///     .build();
+    /// # let _ = limiter;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[cfg(feature = "redis")]
-    #[must_use]
-    pub fn over(store: RedisStore, config: SharedConfig) -> Self {
-        Self {
-            home: Home::Shared(Box::new(SharedLimiter::new(store, config))),
-        }
+    pub fn builder<S: Store>(store: S) -> LimiterBuilder<S> {
+        LimiterBuilder::new(store)
     }
 
     /// Decides by these rules.
     ///
     /// # Errors
-    /// When the rules do not fit together.
+    /// When the rules do not form a [`RuleSet`].
     pub fn with_rules(self, rules: impl IntoIterator<Item = Rule>) -> Result<Self, RuleSetError> {
         self.set_rules(RuleSet::new(rules)?);
         Ok(self)
     }
 
-    /// Decides by these rules from now on. Each decision is by one set as a whole, the old or the new one; what was used stays used.
+    /// Decides by these rules from now on. Each decision is by one set as a whole, the old or the new one; usage carries over.
     ///
     /// ```
-    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// use tollgate::{Dimension, Limiter, Rule, RuleSet};
     ///
     /// let limiter = Limiter::in_memory();
     /// let slower = Rule::new("client", "5/s burst 10".parse()?)?.per([Dimension::Client]);
     /// limiter.set_rules(RuleSet::new([slower])?.with_generation(2));
-    /// # Ok(())
-    /// # }
-    /// # example().unwrap();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_rules(&self, rules: impl Into<Arc<RuleSet>>) {
-        match &self.home {
-            Home::Here(local) => local.set_rules(rules),
+        match &self.backend {
+            Backend::Memory(local) => local.set_rules(rules),
             #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.set_rules(rules.into()),
+            Backend::Shared(shared) => shared.set_rules(rules.into()),
         }
     }
 
-    /// The rules by which it decides.
+    /// The rules in force.
     #[must_use]
     pub fn rules(&self) -> Arc<RuleSet> {
-        match &self.home {
-            Home::Here(local) => local.rules(),
+        match &self.backend {
+            Backend::Memory(local) => local.rules(),
             #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.rules().load_full(),
+            Backend::Shared(shared) => shared.rules().load_full(),
         }
     }
 
-    /// Takes `cost` from the bucket of `key`, which holds `limit`. A cost of 0 looks without taking.
+    /// Charges `cost` to the bucket of `key`, which has this limit. A cost of 0 looks without charging.
     ///
-    /// One key is one bucket, whatever limit it is checked against: what was used stays used when the limit changes. For
-    /// two limits at once, use rules, or two keys.
+    /// A key has one bucket, whatever limit it is checked against: usage carries over when the limit changes. For two limits at once,
+    /// use rules, or two keys.
+    ///
+    /// # Cancel safety
+    /// As [`Check::decide`](Check::<Limiter>::decide).
     pub async fn check(&self, key: impl AsRef<[u8]>, limit: &Limit, cost: u64) -> Decision {
-        match &self.home {
-            Home::Here(local) => local.check(key, limit, cost),
+        match &self.backend {
+            Backend::Memory(local) => local.check(key, limit, cost),
             #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.check(&key_charge(key.as_ref(), limit, cost)).await,
+            Backend::Shared(_) => self.key(key.as_ref(), limit).cost(cost).decide().await,
         }
     }
 
-    /// Takes a request's cost from the buckets of all rules it meets, or from none.
-    pub async fn decide(&self, request: &Request<'_>) -> Decision {
-        match &self.home {
-            Home::Here(local) => local.decide(request),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => {
-                let rules = shared.rules().load_full();
-                shared.decide(&rules.meet(request), true).await
-            }
-        }
-    }
-
-    /// Takes the cost of a request from all buckets it was found to [meet](RuleSet::meet), or from none: for who keeps rules
-    /// together with something else that belongs to them.
-    pub async fn decide_on(&self, met: &Met<'_>) -> Decision {
-        match &self.home {
-            Home::Here(local) => local.decide_on(met),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.decide(met, true).await,
-        }
-    }
-
-    /// Takes the costs of several requests from all buckets that any of them meets, or from none: for what is one call and is seen from several
-    /// sides, such as Envoy's descriptors. A bucket that several of them meet is charged once, with what costs most of them.
+    /// Charges what a request costs to the buckets of all rules that apply to it, or to none.
     ///
-    /// `None`, and nothing is taken, if they meet more than 255 buckets.
+    /// # Cancel safety
+    /// As [`Check::decide`](Check::<Limiter>::decide).
+    pub async fn decide(&self, request: &Request<'_>) -> Decision {
+        match &self.backend {
+            Backend::Memory(local) => local.decide(request),
+            #[cfg(feature = "redis")]
+            Backend::Shared(_) => self.request(request).decide().await,
+        }
+    }
+
+    /// A check of a request, by the limiter's own rules.
+    pub fn request<'a>(&'a self, request: &'a Request<'_>) -> Check<'a, Self> {
+        Check::new(self, Subject::Request(request))
+    }
+
+    /// A check of a request whose rules were [matched](RuleSet::matching) before: for those who keep rules together with something
+    /// else, such as clients.
     ///
     /// ```
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use tollgate::{Dimension, Limiter, Request, Rule, RuleSet};
     ///
-    /// let rules = RuleSet::new([Rule::new("client", "1/h burst 2".parse()?)?.per([Dimension::Client])])?;
-    /// let (small, large) = (Request::new().client("a"), Request::new().client("b").cost(3));
-    /// let met = [rules.meet(&small), rules.meet(&large)];
-    /// let joint = Limiter::in_memory().decide_together(&met).await.ok_or("too many buckets")?;
-    /// assert!(!joint.whole.allowed());
-    /// assert!(joint.each[0].allowed() && !joint.each[1].allowed());
-    /// assert_eq!(joint.each[0].remaining(), Some(2), "nothing was taken");
-    /// # Ok(())
-    /// # }
-    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    /// # assert!(matches!(std::pin::pin!(example()).poll(&mut context), std::task::Poll::Ready(Ok(()))));
-    /// ```
-    pub async fn decide_together(&self, all: &[Met<'_>]) -> Option<Joint> {
-        let together = Together::of(all)?;
-        Some(match &self.home {
-            Home::Here(local) => local.take_together(&together),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.take_together(&together).await,
-        })
-    }
-
-    /// Says what [`decide_together`](Self::decide_together) would, and takes nothing.
-    pub async fn peek_together(&self, all: &[Met<'_>]) -> Option<Joint> {
-        let together = Together::of(all)?;
-        Some(match &self.home {
-            Home::Here(local) => local.peek_together(&together),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.peek_together(&together).await,
-        })
-    }
-
-    /// Gives back what [`decide_together`](Self::decide_together) took.
-    pub async fn refund_together(&self, all: &[Met<'_>], joint: Joint) {
-        let Some(together) = Together::of(all) else {
-            return;
-        };
-        for (charge, decision) in together.charged(&joint.each) {
-            let charge = std::slice::from_ref(charge);
-            match &self.home {
-                Home::Here(local) => local.give_back(charge, decision),
-                #[cfg(feature = "redis")]
-                Home::Shared(shared) => shared.give_back(charge, decision).await,
-            }
-        }
-    }
-
-    /// Says what [`decide`](Self::decide) would, and takes nothing.
-    pub async fn peek(&self, request: &Request<'_>) -> Decision {
-        match &self.home {
-            Home::Here(local) => local.peek(request),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => {
-                let rules = shared.rules().load_full();
-                shared.decide(&rules.meet(request), false).await
-            }
-        }
-    }
-
-    /// Says what [`decide_on`](Self::decide_on) would, and takes nothing.
-    pub async fn peek_on(&self, met: &Met<'_>) -> Decision {
-        match &self.home {
-            Home::Here(local) => local.peek_on(met),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.decide(met, false).await,
-        }
-    }
-
-    /// Says what was used by those whom the request names, and changes nothing: for whoever looks after a client.
-    ///
-    /// First comes what [`decide`](Self::decide) would meet, used or not: the rules that count for somebody the request names, and
-    /// those for everybody. Over a shared store, whatever else was used of the same subjects follows: a request that names only a client
-    /// shows all its routes, and what a rule counted that is not there any more. In memory keys are known by their fingerprints
-    /// only, so there it is just what the request meets.
-    ///
-    /// What a rule counts by a client, an address, an attribute or a method that is not one of HTTP's own *behind* its subject lies elsewhere, and is shown only to a request that names it.
-    /// The figures of plans are those of the request's plan.
-    ///
-    /// ```
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{Dimension, Limiter, Request, Rule};
-    ///
-    /// let limiter = Limiter::in_memory().with_rules([
-    ///     Rule::new("client", "10/s burst 50".parse()?)?.per([Dimension::Client]),
-    /// ])?;
+    /// let rules = RuleSet::new([Rule::new("client", "10/h".parse()?)?.per([Dimension::Client])])?;
     /// let request = Request::new().client("merchant_123");
-    /// limiter.decide(&request.clone().cost(20)).await;
-    /// for usage in limiter.inspect(&request).await? {
-    ///     println!("{:?}: {:?} used, full again in {:?}", usage.rule(), usage.used(), usage.reset_after());
-    ///     assert_eq!(usage.used(), Some(20));
-    /// }
+    /// let matched = rules.matching(&request);
+    /// let limiter = Limiter::in_memory();
+    /// assert_eq!(limiter.matched(&matched).decide().await.remaining(), Some(9));
     /// # Ok(())
     /// # }
-    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    /// # assert!(matches!(std::pin::pin!(example()).poll(&mut context), std::task::Poll::Ready(Ok(()))));
     /// ```
-    ///
-    /// # Errors
-    /// When the store cannot be reached. It is asked also while the breaker is open, and what was remembered does not matter.
-    pub async fn inspect(&self, request: &Request<'_>) -> Result<Vec<Usage>, StoreError> {
-        match &self.home {
-            Home::Here(local) => Ok(local.inspect(request)),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => {
-                let rules = shared.rules().load_full();
-                (shared.inspect(&rules, request).await).map_err(StoreError::new)
-            }
-        }
+    pub fn matched<'a>(&'a self, matched: &'a MatchedRules<'_>) -> Check<'a, Self> {
+        Check::new(self, Subject::Matched(matched.view()))
     }
 
-    /// [Inspects](Self::inspect) by these rules in place of its own: for who keeps rules together with something else that belongs to them.
-    ///
-    /// # Errors
-    /// When the store cannot be reached.
-    pub async fn inspect_by(
-        &self,
-        rules: &RuleSet,
-        request: &Request<'_>,
-    ) -> Result<Vec<Usage>, StoreError> {
-        match &self.home {
-            Home::Here(local) => Ok(local.inspect_by(rules, request)),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => (shared.inspect(rules, request).await).map_err(StoreError::new),
-        }
-    }
-
-    /// Gives back what a decision took, as far as it still counts: a caller who has gone frees its place. What took
-    /// nothing (a denial, a peek) gives nothing back, nor does what was taken under a limit that has changed since, or by rules of
-    /// another [generation](RuleSet::generation): number rules that change.
-    ///
-    /// In a leaky bucket those behind keep their times: after a refund, as many may go at one time as were refunded.
-    pub async fn refund(&self, request: &Request<'_>, decision: Decision) {
-        match &self.home {
-            Home::Here(local) => local.refund(request, decision),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.refund(request, &decision).await,
-        }
-    }
-
-    /// Gives back what [`decide_on`](Self::decide_on) took.
-    pub async fn refund_on(&self, met: &Met<'_>, decision: Decision) {
-        match &self.home {
-            Home::Here(local) => local.refund_on(met, decision),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => shared.refund_on(met, &decision).await,
-        }
-    }
-
-    /// Gives back what an allowed [`check`](Self::check) took.
-    pub async fn refund_key(
-        &self,
-        key: impl AsRef<[u8]>,
-        limit: &Limit,
-        cost: u64,
-        decision: Decision,
-    ) {
-        match &self.home {
-            Home::Here(local) => local.refund_key(key, limit, cost, decision),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => {
-                let charge = key_charge(key.as_ref(), limit, cost);
-                let charges = std::slice::from_ref(&charge);
-                shared.give_back(charges, &decision).await;
-            }
-        }
-    }
-
-    /// Forgets what was used by the callers whom the request names by client, address or attribute, and says what that was, as
-    /// [`inspect`](Self::inspect) would have. Nothing is searched for.
-    ///
-    /// - Over a shared store: everything of theirs, on all routes, and what rules counted that are not there any more; as with
-    ///   `inspect`, what is counted by a client, an address or an attribute *behind* them only if the request names that as well. Denials that this
-    ///   process remembers are forgotten too, and what it counts by itself while the store fails, of the buckets that the request names. Other processes
-    ///   keep to denials that they remember, for five seconds at the most.
-    /// - In memory: the buckets that the request meets and that count for one of them, and those of other rules that count by nothing but what the request
-    ///   says. Keys are known by their fingerprints only, so what was used on routes that the request does not name stays.
-    ///
-    /// What callers share with others, such as a bucket for everybody or one for a route, stays. A request that names no caller means just that: the
-    /// buckets it meets that are for everybody, or for its route, its method or its plan, over a shared store with all that these used. One that
-    /// says nothing at all means every bucket for everybody.
+    /// A check of a key against a limit. It costs 1 unless a [cost](Check::cost) is set.
     ///
     /// ```
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use tollgate::{Dimension, Limiter, Request, Rule};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tollgate::Limiter;
     ///
-    /// let limiter = Limiter::in_memory().with_rules([
-    ///     Rule::new("client", "10/h burst 50".parse()?)?.per([Dimension::Client]),
-    ///     Rule::new("everyone", "100/h".parse()?)?,
-    /// ])?;
-    /// let request = Request::new().client("merchant_123");
-    /// limiter.decide(&request.clone().cost(20)).await;
-    /// let forgotten = limiter.reset(&request).await?;
-    /// assert_eq!((forgotten.len(), forgotten[0].used()), (1, Some(20)));
-    /// assert_eq!(limiter.peek(&request).await.tiers()[1].remaining(), 80, "everyone's is still used");
+    /// let (limiter, limit) = (Limiter::in_memory(), "10/h".parse()?);
+    /// limiter.key("client-7", &limit).cost(4).decide().await.into_result()?;
+    /// limiter.key("client-7", &limit).reset().await?;
+    /// assert_eq!(limiter.key("client-7", &limit).peek().await.remaining(), Some(10));
     /// # Ok(())
     /// # }
-    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    /// # assert!(matches!(std::pin::pin!(example()).poll(&mut context), std::task::Poll::Ready(Ok(()))));
     /// ```
-    ///
-    /// # Errors
-    /// When the store cannot be reached: then only a part may have been forgotten, or nothing. It is asked also while the breaker is open.
-    pub async fn reset(&self, request: &Request<'_>) -> Result<Vec<Usage>, StoreError> {
-        match &self.home {
-            Home::Here(local) => Ok(local.reset(request)),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => {
-                let rules = shared.rules().load_full();
-                (shared.reset(&rules, request).await).map_err(StoreError::new)
-            }
-        }
+    pub fn key<'a, K: AsRef<[u8]> + ?Sized>(
+        &'a self,
+        key: &'a K,
+        limit: &'a Limit,
+    ) -> Check<'a, Self> {
+        let key = key.as_ref();
+        Check::new(self, Subject::Key { key, limit })
     }
 
-    /// [Resets](Self::reset) by these rules in place of its own: for who keeps rules together with something else that belongs to them.
+    /// A check of several requests that pass together or not at all: for one call that is described from several sides, such as by
+    /// Envoy's descriptors, or one that concerns several clients. A bucket that several of them have is charged once, with the highest
+    /// cost of them.
     ///
     /// # Errors
-    /// When the store cannot be reached: then only a part may have been forgotten, or nothing.
-    pub async fn reset_by(
-        &self,
-        rules: &RuleSet,
-        request: &Request<'_>,
-    ) -> Result<Vec<Usage>, StoreError> {
-        match &self.home {
-            Home::Here(local) => Ok(local.reset_by(rules, request)),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => (shared.reset(rules, request).await).map_err(StoreError::new),
-        }
+    /// When they have more than 255 buckets.
+    pub fn all_of<'a>(
+        &'a self,
+        all: &'a [MatchedRules<'_>],
+    ) -> Result<JointCheck<'a, Self>, TooManyBuckets> {
+        JointCheck::new(self, all)
     }
 
-    /// Forgets what was used of a key.
-    ///
-    /// # Errors
-    /// When the store cannot be reached: then nothing may have been forgotten.
-    pub async fn reset_key(&self, key: impl AsRef<[u8]>) -> Result<(), StoreError> {
-        match &self.home {
-            Home::Here(local) => local.reset_key(key),
-            #[cfg(feature = "redis")]
-            Home::Shared(shared) => {
-                let bucket = Bucket::of_key(key.as_ref());
-                (shared.reset_bucket(&bucket).await).map_err(StoreError::new)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What is held in this process; `None` if usage is kept elsewhere.
+    /// What the store in this process holds; `None` over a shared store.
     #[must_use]
-    pub fn stats(&self) -> Option<MemoryStats> {
-        match &self.home {
-            Home::Here(local) => Some(local.stats()),
+    pub fn memory_stats(&self) -> Option<MemoryStats> {
+        match &self.backend {
+            Backend::Memory(local) => Some(local.memory_stats()),
             #[cfg(feature = "redis")]
-            Home::Shared(_) => None,
+            Backend::Shared(_) => None,
         }
     }
 
-    /// What happened between this process and the store it shares; `None` if it shares none.
+    /// What happened between this process and its shared store; `None` in memory.
     #[cfg(feature = "redis")]
     #[must_use]
     pub fn shared_stats(&self) -> Option<SharedStats> {
-        match &self.home {
-            Home::Here(_) => None,
-            Home::Shared(shared) => Some(shared.stats()),
+        match &self.backend {
+            Backend::Memory(_) => None,
+            Backend::Shared(shared) => Some(shared.stats()),
         }
     }
 
-    /// What calls to the store cost that it shares; `None` if it shares none.
+    /// How long calls to the shared store took, and how many checks they carried; `None` in memory.
     #[cfg(feature = "redis")]
     #[must_use]
     pub fn store_calls(&self) -> Option<StoreCalls> {
-        match &self.home {
-            Home::Here(_) => None,
-            Home::Shared(shared) => Some(shared.calls()),
+        match &self.backend {
+            Backend::Memory(_) => None,
+            Backend::Shared(shared) => Some(shared.calls()),
         }
     }
 }
@@ -490,12 +317,22 @@ impl Default for Limiter {
 impl From<LocalLimiter> for Limiter {
     fn from(local: LocalLimiter) -> Self {
         Self {
-            home: Home::Here(Box::new(local)),
+            backend: Backend::Memory(Box::new(local)),
         }
     }
 }
 
-/// The store could not do what was asked.
+/// Why the store could not do what was asked. Its text is the store's own.
+///
+/// ```no_run
+/// # async fn example(limiter: tollgate::Limiter) {
+/// let request = tollgate::Request::new().client("merchant_123");
+/// match limiter.request(&request).inspect().await {
+///     Ok(usages) => println!("{usages:?}"),
+///     Err(error) => eprintln!("usage is not known: {error}"),
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct StoreError(Box<str>);
 

@@ -32,6 +32,8 @@ pub(crate) const LONGEST: usize = 8 * 1024;
 /// # Ok::<(), tollgate::PathError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use = "how paths are read matters to the rule set that has it"]
+#[non_exhaustive]
 pub struct PathRules {
     /// Whether `/V1/Charges` is `/v1/charges`: so it is for servers such as Express. Only matching ignores it; what is forwarded keeps it.
     pub ignore_case: bool,
@@ -44,7 +46,15 @@ pub struct PathRules {
 }
 
 /// Which form of a path goes on to the server.
+///
+/// ```
+/// use tollgate::{ForwardedPath, PathRules, RuleSet};
+///
+/// let rules = RuleSet::default().with_paths(PathRules::default().forward(ForwardedPath::Normalised));
+/// # let _ = rules;
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ForwardedPath {
     /// The bytes that came.
     #[default]
@@ -54,7 +64,16 @@ pub enum ForwardedPath {
 }
 
 /// What to do with a slash that is written as `%2F`. Some servers take it for a slash, and some for a letter like any other.
+///
+/// ```
+/// use tollgate::{EncodedSlash, PathRules};
+///
+/// let rules = PathRules::default().encoded_slash(EncodedSlash::Keep);
+/// assert_eq!(rules.normalise("/packages/%40scope%2Fname")?.as_str(), "/packages/@scope%2Fname");
+/// # Ok::<(), tollgate::PathError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EncodedSlash {
     /// The path is refused.
     #[default]
@@ -63,7 +82,18 @@ pub enum EncodedSlash {
     Keep,
 }
 
-/// A path that was normalised.
+/// A path that was normalised, by [`RuleSet::read_path`](crate::RuleSet::read_path) or [`PathRules::normalise`].
+///
+/// ```
+/// use tollgate::{Request, RuleSet};
+///
+/// let rules = RuleSet::default();
+/// let path = rules.read_path("/v1//charges")?;
+/// assert_eq!(path.as_str(), "/v1/charges");
+/// let request = Request::new().path(&path);
+/// # let _ = request;
+/// # Ok::<(), tollgate::PathError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path<'a> {
     text: Cow<'a, str>,
@@ -73,13 +103,36 @@ pub struct Path<'a> {
 
 impl PathRules {
     /// Rules that refuse as little as possible: for code that routes paths which others have accepted.
-    #[must_use]
     pub fn permissive() -> Self {
         Self {
             encoded_slash: EncodedSlash::Keep,
             accept: PathClasses::all(),
             ..Self::default()
         }
+    }
+
+    /// Sets [`ignore_case`](Self::ignore_case).
+    pub fn ignore_case(mut self, ignore: bool) -> Self {
+        self.ignore_case = ignore;
+        self
+    }
+
+    /// Sets [`encoded_slash`](Self::encoded_slash).
+    pub fn encoded_slash(mut self, encoded_slash: EncodedSlash) -> Self {
+        self.encoded_slash = encoded_slash;
+        self
+    }
+
+    /// Sets [`forward`](Self::forward).
+    pub fn forward(mut self, forward: ForwardedPath) -> Self {
+        self.forward = forward;
+        self
+    }
+
+    /// Sets [`accept`](Self::accept).
+    pub fn accept(mut self, classes: impl IntoIterator<Item = PathClass>) -> Self {
+        self.accept = classes.into_iter().collect();
+        self
     }
 
     /// Normalises a path as it came. A query behind it is left out.
@@ -129,7 +182,7 @@ fn without_query(raw: &str) -> &str {
 }
 
 impl Path<'_> {
-    /// The same, for who keeps it.
+    /// The same path, borrowed from nothing.
     #[must_use]
     pub fn into_owned(self) -> Path<'static> {
         Path {

@@ -9,9 +9,9 @@ use crate::host::parse_host;
 use crate::name::Name;
 use crate::path::Path;
 
-/// Who asks for what: the view of a request that rules are matched against.
+/// A request as rules see it: who sends it, and what it asks for.
 ///
-/// Everything is optional; what a rule counts by and a request does not say is shared by all such requests.
+/// Everything is optional. Requests that lack a dimension which a rule counts by share one bucket.
 ///
 /// ```
 /// use tollgate::Request;
@@ -24,6 +24,7 @@ use crate::path::Path;
 /// # let _ = request;
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "a request is decided on by a limiter"]
 pub struct Request<'a> {
     client: Option<&'a str>,
     plan: Option<&'a str>,
@@ -37,7 +38,7 @@ pub struct Request<'a> {
     deadline: Option<Duration>,
 }
 
-/// An address as bytes, of which 4 or 16 count.
+/// An address as 4 or 16 bytes.
 #[derive(Clone, Copy, Debug)]
 struct IpOctets {
     bytes: [u8; 16],
@@ -45,9 +46,8 @@ struct IpOctets {
 }
 
 impl<'a> Request<'a> {
-    /// A request that says nothing.
+    /// A request of which nothing is known.
     #[inline]
-    #[must_use]
     pub fn new() -> Self {
         Self {
             client: None,
@@ -63,63 +63,56 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The caller: an account, a merchant, a user.
+    /// Sets the client: an account, a merchant, a user.
     #[inline]
-    #[must_use]
     pub fn client(mut self, client: &'a str) -> Self {
         self.client = Some(client);
         self
     }
 
-    /// The caller's plan.
+    /// Sets the client's plan.
     #[inline]
-    #[must_use]
     pub fn plan(mut self, plan: &'a str) -> Self {
         self.plan = Some(plan);
         self
     }
 
-    /// The endpoint, as a pattern rather than a path. If it is not said, it is the pattern of the [path](Self::path) that says
-    /// most, of all that the rules know.
+    /// Names the endpoint, by a pattern rather than a path. Without it, the endpoint is the most specific pattern of the
+    /// [path](Self::path) that the rules know.
     #[inline]
-    #[must_use]
     pub fn route(mut self, route: &'a str) -> Self {
         self.route = Some(route);
         self
     }
 
-    /// The HTTP method. Its case does not matter, as there are servers for which `post` is POST.
+    /// Sets the HTTP method. Its case does not matter, because some servers take `post` for POST.
     #[inline]
-    #[must_use]
     pub fn method(mut self, method: &'a str) -> Self {
-        let is_large = !method.bytes().any(|byte| byte.is_ascii_lowercase());
-        self.method = Some(match is_large {
+        let is_upper_case = !method.bytes().any(|byte| byte.is_ascii_lowercase());
+        self.method = Some(match is_upper_case {
             true => method.into(),
             false => method.to_ascii_uppercase().into(),
         });
         self
     }
 
-    /// The host it is for. Its port and case do not matter. Text that is no host meets no condition on hosts, so that a rule could
-    /// be evaded by it: refuse it where clients send it, by [`crate::parse_host`].
+    /// Sets the host that the request is for. Its port and case do not matter. Text that is not a host meets no condition on hosts,
+    /// so a client could evade a rule by it: refuse it first, with [`parse_host`].
     #[inline]
-    #[must_use]
     pub fn host(mut self, host: &'a str) -> Self {
         self.host = Some(parse_host(host).unwrap_or(Cow::Borrowed(host)));
         self
     }
 
-    /// What it asks for, normalised by the [`PathRules`](crate::PathRules) of the rules.
+    /// Sets the path, as read by the [rules](crate::RuleSet::read_path).
     #[inline]
-    #[must_use]
     pub fn path(mut self, path: &'a Path<'a>) -> Self {
         self.path = Some(path);
         self
     }
 
-    /// The caller's address. An IPv4 address written as IPv6 is the IPv4 address.
+    /// Sets the client's address. An IPv4 address written as IPv6 is the IPv4 address.
     #[inline]
-    #[must_use]
     pub fn ip(mut self, ip: IpAddr) -> Self {
         let mut bytes = [0; 16];
         let len = match ip.to_canonical() {
@@ -136,31 +129,29 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// How many values of one attribute are looked at. They bound how many rules a request can meet.
+    /// How many values of one attribute conditions look at. This bounds how many rules can apply to a request.
     pub const MAX_ATTRIBUTE_VALUES: usize = 8;
 
-    /// Any other thing a rule may count by. An attribute may have several values, such as a header that was sent twice: a
+    /// Adds anything else that a rule may count by. An attribute may have several values, such as a header that was sent twice: a
     /// [condition](crate::Match::attribute) is met if one of the first [eight](Self::MAX_ATTRIBUTE_VALUES) meets it, and rules count by
-    /// the first. Whether rules name a value says [`RuleSet::names_value`](crate::RuleSet::names_value).
+    /// the first. [`RuleSet::names_value`](crate::RuleSet::names_value) tells which values matter to conditions.
     #[inline]
-    #[must_use]
     pub fn attribute(mut self, name: Name, value: &'a str) -> Self {
         self.attributes.push((name, value));
         self
     }
 
-    /// How many tokens it takes, whatever the rules' costs say. 0 looks without charging.
+    /// Sets what the request costs, in place of the [costs](crate::RuleSet::with_costs) of the rules. 0 looks without charging. Rules
+    /// with a [cost of their own](crate::Rule::cost) charge that.
     #[inline]
-    #[must_use]
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = Some(cost);
         self
     }
 
-    /// How long its decision may wait for a shared store. The deadline of the store counts if this is longer, or absent. In memory
-    /// nothing waits.
+    /// Sets how long the decision may wait for a shared store, if that is less than the store's own deadline. Decisions in memory
+    /// wait for nothing.
     #[inline]
-    #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -171,16 +162,16 @@ impl<'a> Request<'a> {
         self.deadline
     }
 
-    /// If nobody said a cost, it is 1.
+    /// The cost; 1 by default.
     pub(crate) fn tokens(&self) -> u64 {
         self.cost.unwrap_or(1)
     }
 
-    pub(crate) fn says_cost(&self) -> bool {
+    pub(crate) fn has_cost(&self) -> bool {
         self.cost.is_some()
     }
 
-    pub(crate) fn says_route(&self) -> bool {
+    pub(crate) fn has_route(&self) -> bool {
         self.route.is_some()
     }
 
@@ -224,30 +215,36 @@ impl<'a> Request<'a> {
             .take(Self::MAX_ATTRIBUTE_VALUES)
     }
 
+    /// Whether every value of an attribute passes the test, also those that conditions do not look at.
+    pub(crate) fn all_values(&self, name: Name, test: impl Fn(&str) -> bool) -> bool {
+        let mut known = self.attributes.iter();
+        known.all(|(known, value)| *known != name || test(value))
+    }
+
     pub(crate) fn plan_name(&self) -> Option<&'a str> {
         self.plan
     }
 
-    /// Whether it names a caller: a client, an address or an attribute. A route, a method or a plan is what many have in common.
+    /// Whether the request says who sends it, by a client, an address or an attribute. Many clients share a route, a method or a plan.
     #[must_use]
-    pub fn names_somebody(&self) -> bool {
+    pub fn identifies_caller(&self) -> bool {
         self.parts().any(|part| part.dimension.is_caller())
     }
 
-    /// Whether it is about nothing in particular.
-    pub(crate) fn says_nothing(&self) -> bool {
+    /// Whether nothing is known of the request.
+    pub(crate) fn is_empty(&self) -> bool {
         self.parts().next().is_none() && self.host.is_none() && self.path.is_none()
     }
 
-    /// All it says of itself, each once.
+    /// All dimensions for which the request has a value, each once.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
         use Dimension::{Attribute, Client, Ip, Method, Plan, Route};
         let attributes = self.attributes.iter().enumerate();
-        let first_said = attributes.filter(|(i, (name, _))| {
+        let first_values = attributes.filter(|(i, (name, _))| {
             let mut before = self.attributes[..*i].iter();
             !before.any(|(known, _)| known == name)
         });
-        let others = first_said.map(|(_, (name, _))| Attribute(*name));
+        let others = first_values.map(|(_, (name, _))| Attribute(*name));
         ([Client, Ip, Route, Method, Plan].into_iter().chain(others))
             .map(|dimension| Part {
                 dimension,

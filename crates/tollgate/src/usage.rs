@@ -1,4 +1,4 @@
-//! What was used: the answer to whoever looks at a subject.
+//! What was used of a bucket.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,40 +8,61 @@ use crate::dimension::Dimension;
 use crate::limit::Limit;
 use crate::name::Name;
 
-/// What was used of one bucket, and when it is full again.
+/// What was used of one bucket, and when it is full again: the result of [`inspect`](crate::Limiter::request) and
+/// [`reset`](crate::Limiter::request).
 ///
-/// Holds no text of callers, so that it can be logged.
+/// It holds no text from clients, so it can be logged.
+///
+/// ```
+/// use tollgate::LocalLimiter;
+///
+/// let (limiter, limit) = (LocalLimiter::new(), "1/min burst 5".parse()?);
+/// limiter.check("client-7", &limit, 2).into_result()?;
+/// let usage = &limiter.key("client-7", &limit).inspect()[0];
+/// assert_eq!((usage.used(), usage.remaining()), (Some(2), Some(3)));
+/// assert!(usage.reset_after().as_secs() >= 119);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
+#[must_use = "looking at usage changes nothing"]
 pub struct Usage {
     rule: Option<Name>,
-    bucket: WhichBucket,
+    bucket: BucketKind,
     subject: Option<Dimension>,
-    /// What its rule says of it, if it is known which rule that is.
+    /// As the rule sees it, if it is known which rule that is.
     tier: Option<Tier>,
     reset_after: Duration,
 }
 
-/// Which bucket of a rule.
+/// Which of a rule's buckets a [`Usage`] is about.
+///
+/// ```
+/// use tollgate::{BucketKind, LocalLimiter};
+///
+/// let (limiter, limit) = (LocalLimiter::new(), "1/min".parse()?);
+/// assert_eq!(limiter.key("client-7", &limit).inspect()[0].bucket(), BucketKind::Matched);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum WhichBucket {
-    /// The one that the request itself meets.
-    Asked,
-    /// Another one of the same subject: another route of the same client, say. The store knows its values only by this hash.
+pub enum BucketKind {
+    /// The bucket of the request itself.
+    Matched,
+    /// Another bucket of the same subject, such as another route of the same client. The store knows its values only by this hash.
     Other(u32),
 }
 
-impl fmt::Display for WhichBucket {
+impl fmt::Display for BucketKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Asked => f.pad("asked"),
+            Self::Matched => f.pad("matched"),
             Self::Other(id) => write!(f, "other {id:08x}"),
         }
     }
 }
 
 impl Usage {
-    pub(crate) fn of_tier(bucket: WhichBucket, subject: Option<Dimension>, tier: Tier) -> Self {
+    pub(crate) fn of_tier(bucket: BucketKind, subject: Option<Dimension>, tier: Tier) -> Self {
         Self {
             rule: Some(tier.rule()),
             bucket,
@@ -51,9 +72,9 @@ impl Usage {
         }
     }
 
-    /// Of a bucket whose figures nobody here can say.
+    /// Of a bucket whose limit is not known.
     #[cfg(feature = "redis")]
-    pub(crate) fn of_stranger(
+    pub(crate) fn without_limit(
         rule: Option<Name>,
         id: u32,
         subject: Option<Dimension>,
@@ -61,7 +82,7 @@ impl Usage {
     ) -> Self {
         Self {
             rule,
-            bucket: WhichBucket::Other(id),
+            bucket: BucketKind::Other(id),
             subject,
             tier: None,
             reset_after,
@@ -73,7 +94,8 @@ impl Usage {
         !self.reset_after.is_zero()
     }
 
-    /// The rule that counts here. `None` if this limiter has no such rule: it is off, was removed, or is another program's.
+    /// The rule that counts here; empty for a key. `None` if this limiter has no such rule: it is off, was removed, or belongs to
+    /// another program.
     #[must_use]
     pub fn rule(&self) -> Option<Name> {
         self.rule
@@ -81,18 +103,18 @@ impl Usage {
 
     /// Which of the rule's buckets.
     #[must_use]
-    pub fn bucket(&self) -> WhichBucket {
+    pub fn bucket(&self) -> BucketKind {
         self.bucket
     }
 
-    /// Whose it is, as what the rule counts by first: the client's, the route's. `None` if it is everybody's.
+    /// What the rule counts by first, such as the client or the route. `None` if the bucket is for all requests.
     #[must_use]
     pub fn subject(&self) -> Option<Dimension> {
         self.subject
     }
 
-    /// What the rule allows. `None`, as [`used`](Self::used) and [`remaining`](Self::remaining), if the rule is not known, or which
-    /// of its plans counts here.
+    /// The limit. `None`, like [`used`](Self::used) and [`remaining`](Self::remaining), if the rule is not known, or which of its
+    /// plans counts here.
     #[must_use]
     pub fn limit(&self) -> Option<&Limit> {
         self.tier.as_ref().map(Tier::limit)
@@ -111,7 +133,7 @@ impl Usage {
         self.tier.as_ref().map(Tier::remaining)
     }
 
-    /// How long until it is full again; of a rule that is not known, until it is surely so.
+    /// How long until the bucket is full again; if its limit is not known, until it surely is.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         self.reset_after
@@ -123,7 +145,7 @@ impl Usage {
         self.tier.as_ref().is_some_and(Tier::is_shadow)
     }
 
-    /// Whether the store was out of room and this bucket stands for many keys.
+    /// Whether the store was full and this bucket stands for many keys.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.tier.as_ref().is_some_and(Tier::is_shared)

@@ -7,7 +7,7 @@ use super::*;
 fn denied(body: &str, is_json: bool, cost: u64) -> String {
     let rule = Rule::new("client", "1/m burst 1".parse().unwrap()).unwrap();
     let limiter = LocalLimiter::new().with_rules([rule]).unwrap();
-    limiter.decide(&Request::new());
+    let _ = limiter.decide(&Request::new());
     let decision = limiter.decide(&Request::new().cost(cost));
     let mut headers = http::HeaderMap::new();
     headers.insert("x-request-id", "7f9c".parse().unwrap());

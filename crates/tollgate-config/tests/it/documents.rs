@@ -91,7 +91,7 @@ fn a_complete_configuration_has_no_warning() {
 
     let path = config.policy.paths().normalise("/v1/charges/7").unwrap();
     let charges = Request::new().client("a").method("POST").path(&path);
-    let met = config.policy.rules.meet(&charges);
+    let met = config.policy.rules.matching(&charges);
     let ids: Vec<&str> = met.rules().iter().map(|rule| rule.id().as_str()).collect();
     assert_eq!(ids, ["charges", "everyone"]);
 }
@@ -103,7 +103,7 @@ fn routes_name_endpoints_without_a_rule() {
     let path = config.policy.paths().normalise("/v1/users/7").unwrap();
     let request = Request::new().path(&path);
     assert_eq!(
-        config.policy.rules.meet(&request).route(),
+        config.policy.rules.matching(&request).route(),
         Some("/v1/users/{id}")
     );
 }

@@ -48,7 +48,7 @@ fn store(inside: &Inside) -> Value {
         StoreConfig::Memory(_) => json!({ "kind": "memory" }),
         StoreConfig::Redis(redis) => json!({ "kind": "redis", "address": redis.url.to_string() }),
     };
-    if let Some(memory) = limiter.stats() {
+    if let Some(memory) = limiter.memory_stats() {
         store["keys"] = memory.keys.into();
         store["live_keys"] = memory.live_keys.into();
     }

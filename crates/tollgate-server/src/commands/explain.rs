@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
-use tollgate::{Met, Source};
+use tollgate::{MatchedRules, Source};
 use tollgate_tower::policy::Head;
 
 use super::database::block_on;
@@ -97,11 +97,11 @@ impl Described {
             cost: self.cost,
         };
         let Some(limiter) = setting.limiter()? else {
-            let elsewhere = async |_: &Met<'_>| Usage::InAnotherProcess;
+            let elsewhere = async |_: &MatchedRules<'_>| Usage::InAnotherProcess;
             return Ok(asked.report(policy, elsewhere).await);
         };
-        let usage = async |met: &Met<'_>| {
-            let decision = limiter.peek_on(met).await;
+        let usage = async |met: &MatchedRules<'_>| {
+            let decision = limiter.matched(met).peek().await;
             match decision.source() {
                 Source::Store => Usage::Known(Box::new(decision)),
                 _ => Usage::Unreachable,

@@ -27,7 +27,9 @@ pub(crate) fn inspect(args: &InspectArgs, out: &mut impl Write) -> Result<(), Fa
             return Err(in_memory(&setting.config, "inspect"));
         };
         let policy = &setting.policy;
-        let used = limiter.inspect_by(policy.rules(), &facts.request()).await;
+        let request = facts.request();
+        let matched = policy.rules().matching(&request);
+        let used = limiter.matched(&matched).inspect().await;
         let used =
             used.map_err(|error| out_of_reach(&error, "nothing is known of what is used"))?;
         Ok(Report::of(&used, policy, &facts))

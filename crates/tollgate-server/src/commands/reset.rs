@@ -15,7 +15,7 @@ pub(crate) fn reset(args: &ResetArgs, out: &mut impl Write) -> Result<(), Failur
         let setting = Setting::read(&args.who.config).await?;
         let facts = facts(&args.who, &setting.policy)?;
         let request = facts.request();
-        if !request.names_somebody() && !args.everybody {
+        if !request.identifies_caller() && !args.everybody {
             return Err(Failure::BadInput(
                 "this names no caller, so it would reset what all share; say whom you mean by --client, --ip or \
                  --attribute, or --everybody if that is what you mean"
@@ -26,7 +26,8 @@ pub(crate) fn reset(args: &ResetArgs, out: &mut impl Write) -> Result<(), Failur
             return Err(in_memory(&setting.config, "reset"));
         };
         let policy = &setting.policy;
-        let forgotten = limiter.reset_by(policy.rules(), &request).await;
+        let matched = policy.rules().matching(&request);
+        let forgotten = limiter.matched(&matched).reset().await;
         let so = "only a part may have been forgotten, or nothing";
         let forgotten = forgotten.map_err(|error| out_of_reach(&error, so))?;
         Ok(Forgotten::of(&forgotten, policy, &facts))

@@ -213,10 +213,10 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..1_000 {
                         let request = Request::new();
-                        decisions.count(&limiter.decide_on(&rules.meet(&request)));
+                        decisions.count(&limiter.matched(&rules.matching(&request)).decide());
                     }
                     let dear = Request::new().cost(1_000);
-                    decisions.count(&limiter.decide_on(&rules.meet(&dear)));
+                    decisions.count(&limiter.matched(&rules.matching(&dear)).decide());
                 });
             }
         });
@@ -229,7 +229,11 @@ mod tests {
         assert_eq!(never, 4);
         // What it would deny: whatever came when it was empty.
         assert_eq!(of(&decisions, "watched", Counted::Shadow), 4_004 - 2);
-        decisions.count(&limiter.decide_on(&RuleSet::default().meet(&Request::new())));
+        decisions.count(
+            &limiter
+                .matched(&RuleSet::default().matching(&Request::new()))
+                .decide(),
+        );
         assert_eq!(decisions.rest()[0].1.get(Counted::Allowed), 1);
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quanta::Instant;
 use serde::Serialize;
-use tollgate::{Met, Name};
+use tollgate::{MatchedRules, Name};
 
 use tollgate_config::text::escaped;
 
@@ -106,7 +106,7 @@ impl Default for Top {
 
 impl Top {
     /// Somebody was denied by this rule.
-    pub(crate) fn count(&self, met: &Met<'_>, rule: Name) {
+    pub(crate) fn count(&self, met: &MatchedRules<'_>, rule: Name) {
         match (met.client(), met.ip()) {
             (Some(client), _) => self.count_client(client, rule, self.window()),
             (None, Some(ip)) => self.count_client(&format!("ip:{ip}"), rule, self.window()),

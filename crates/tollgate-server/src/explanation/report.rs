@@ -1,7 +1,7 @@
 //! Everything that is explained, as one document.
 
 use serde::Serialize;
-use tollgate::{Decision, Explanation, Met, Mode, Rule, Standing, Verdict};
+use tollgate::{Applicability, Decision, Explanation, MatchedRules, Mode, Rule, Verdict};
 use tollgate_tower::identity;
 use tollgate_tower::policy::{Head, Refusal, View};
 
@@ -140,7 +140,7 @@ impl Report {
     pub(crate) fn fill(
         &mut self,
         view: &View<'_>,
-        met: &Met<'_>,
+        met: &MatchedRules<'_>,
         explanation: &Explanation<'_>,
         usage: &Usage,
     ) {
@@ -161,12 +161,8 @@ impl Report {
         };
         self.rules = (explanation.rules.iter())
             .map(|(id, standing)| match standing {
-                Standing::Applies(rule) => RuleReport::applying(met, rule, decision),
-                Standing::Misses(why) => RuleReport::other(id.as_str(), why.to_string()),
-                Standing::NotForPlan => {
-                    RuleReport::other(id.as_str(), "it has no figures for this plan".to_owned())
-                }
-                _ => RuleReport::other(id.as_str(), "it is off".to_owned()),
+                Applicability::Applies(rule) => RuleReport::applying(met, rule, decision),
+                other => RuleReport::other(id.as_str(), other.to_string()),
             })
             .collect();
         self.decision = decision.map(DecisionReport::of);
@@ -200,7 +196,7 @@ impl RuleReport {
         }
     }
 
-    fn applying(met: &Met<'_>, rule: &Rule, decision: Option<&Decision>) -> Self {
+    fn applying(met: &MatchedRules<'_>, rule: &Rule, decision: Option<&Decision>) -> Self {
         let mut tiers = decision.iter().flat_map(|decision| decision.tiers());
         let tier = tiers.find(|tier| tier.rule() == rule.id());
         let mode = match rule.is_shadow() {
@@ -215,7 +211,7 @@ impl RuleReport {
             plan: rule.plan_name().map(|plan| escaped(plan, MOST)),
             limit: Some(rule.limit().to_string()),
             mode: Some(mode.to_string()),
-            on_store_failure: Some(rule.policy().to_string()),
+            on_store_failure: Some(rule.failure_policy().to_string()),
             bucket: bucket
                 .map(|(name, value)| (name.into_owned(), escaped(&value, MOST)))
                 .collect(),

@@ -141,7 +141,7 @@ impl State {
     }
 
     fn memory(&self, page: &mut Page<'_>) -> fmt::Result {
-        let Some(memory) = self.decider.limiter().stats() else {
+        let Some(memory) = self.decider.limiter().memory_stats() else {
             return Ok(());
         };
         page.gauge("memory_keys", "Keys in memory", memory.keys as u64)?;

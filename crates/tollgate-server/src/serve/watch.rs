@@ -40,7 +40,7 @@ pub(super) async fn run(door: Decider, health: Arc<Health>) {
         health.database_fails.store(watch.database(&live), Relaxed);
         watch.rules(&live, now);
         if nth % MEMORY_EVERY == 0
-            && let Some(memory) = door.limiter().stats()
+            && let Some(memory) = door.limiter().memory_stats()
         {
             watch.memory(memory.shared, memory.evicted, now);
         }

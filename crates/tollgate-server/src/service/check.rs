@@ -180,7 +180,7 @@ async fn decide(
                 }
                 let decision = shared.decider.decide_on(policy, &request).await;
                 if let Some(span) = &mut span {
-                    span.asked(&described.method, policy.rules().meet(&request).route());
+                    span.asked(&described.method, policy.rules().matching(&request).route());
                     span.decided(&decision);
                 }
                 Answer::of(&decision, families, view.caller().client())

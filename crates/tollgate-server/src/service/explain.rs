@@ -28,7 +28,7 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Pro
     };
     let report = asked
         .report(&shared.decider.policy(), async |met| {
-            let decision = shared.decider.limiter().peek_on(met).await;
+            let decision = shared.decider.limiter().matched(met).peek().await;
             match decision.source() {
                 Source::Store => Usage::Known(Box::new(decision)),
                 _ => Usage::Unreachable,

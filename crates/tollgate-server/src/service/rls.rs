@@ -29,7 +29,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use futures_util::FutureExt as _;
 use http::Response;
-use tollgate::{Joint, Met};
+use tollgate::{JointDecision, MatchedRules};
 use tollgate_tower::answer::Answers;
 use tollgate_tower::policy::Policy;
 use tonic::Status;
@@ -200,14 +200,14 @@ async fn decide_together(
     shared: &Shared,
     policy: &Policy,
     descriptors: &[Descriptor<'_>],
-) -> Option<Joint> {
+) -> Option<JointDecision> {
     let (started, deadline) = (Instant::now(), shared.rls.config.deadline);
     let requests: Vec<tollgate::Request<'_>> = descriptors
         .iter()
         .map(|descriptor| descriptor.facts.request().deadline(deadline))
         .collect();
     let pairs = descriptors.iter().zip(&requests);
-    let met: Vec<Met<'_>> = pairs
+    let met: Vec<MatchedRules<'_>> = pairs
         .map(|(descriptor, request)| descriptor.meet(policy, request))
         .collect();
     let joint = shared.decider.decide_together(&met).await?;

@@ -33,9 +33,9 @@ async fn answer_inspect(shared: &Shared, request: Request) -> Result<Response<Bo
     let body = reading::json(&reading::whole(request.into_body()).await?)?;
     let policy = shared.decider.policy();
     let facts = read(&Fields::of(&body, "", WHO)?, &policy)?;
-    let used = (shared.decider.limiter())
-        .inspect_by(policy.rules(), &facts.request())
-        .await;
+    let request = facts.request();
+    let matched = policy.rules().matching(&request);
+    let used = (shared.decider.limiter()).matched(&matched).inspect().await;
     let used = used.map_err(|error| out_of_reach(&error, "nothing is known of what is used"))?;
     let report = Report::of(&used, &policy, &facts);
     Ok(with_body(StatusCode::OK, &report))
@@ -56,7 +56,7 @@ async fn answer_reset(shared: &Shared, request: Request) -> Result<Response<Body
     let everybody = everybody(&fields)?;
     let facts = read(&fields, &policy)?;
     let request = facts.request();
-    match (request.names_somebody(), everybody) {
+    match (request.identifies_caller(), everybody) {
         (false, false) => {
             return Err(Problem::bad(
                 "this names no caller, so it would reset what all share; say client, ip or attributes, or \"everybody\": true if that is what you mean",
@@ -70,7 +70,8 @@ async fn answer_reset(shared: &Shared, request: Request) -> Result<Response<Body
         }
         _ => {}
     }
-    let forgotten = (shared.decider.limiter()).reset_by(policy.rules(), &request);
+    let matched = policy.rules().matching(&request);
+    let forgotten = (shared.decider.limiter()).matched(&matched).reset();
     let so = "only a part may have been forgotten, or nothing; ask again";
     let forgotten = forgotten.await;
     let short = |said: Option<&str>| said.map(|said| escaped(said, 80));

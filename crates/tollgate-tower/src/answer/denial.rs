@@ -46,7 +46,7 @@ impl<'a> Denial<'a> {
     }
 
     /// What to say about a request that was let into a queue and must wait there for longer than it can. What it took is to be
-    /// given back first, and the decision to have the figures after that ([`Decision::given_back`]). `None` if it need not wait so long.
+    /// given back first, and the decision to have the figures after that ([`Decision::after_refund`]). `None` if it need not wait so long.
     #[must_use]
     pub fn of_impatient(decision: &'a Decision, patience: Duration) -> Option<Self> {
         (decision.delay() > patience).then(|| Self {
@@ -71,7 +71,6 @@ impl<'a> Denial<'a> {
     }
 
     /// What was decided.
-    #[must_use]
     pub fn decision(&self) -> &'a Decision {
         self.decision
     }

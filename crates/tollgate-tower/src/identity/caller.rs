@@ -58,7 +58,6 @@ impl Caller {
     /// let request = caller.request().method("GET").route("/v1/charges/{id}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn request(&self) -> Request<'_> {
         let mut request = Request::new().ip(self.ip);
         if let Some(client) = self.client() {

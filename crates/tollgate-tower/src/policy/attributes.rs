@@ -221,7 +221,6 @@ impl<'a> RequestAttributes<'a> {
     }
 
     /// The request, ready for the engine.
-    #[must_use]
     pub fn request(&self) -> Request<'_> {
         let mut request = Request::new();
         if let Some(client) = &self.client {

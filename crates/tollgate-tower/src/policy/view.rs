@@ -99,7 +99,6 @@ impl<'a> View<'a> {
     }
 
     /// The same request if this client had made it, by this plan, from the same address.
-    #[must_use]
     pub fn request_by<'r>(&'r self, client: &'r str, plan: Option<&'r str>) -> Request<'r> {
         let caller = Request::new().ip(self.caller.ip()).client(client);
         self.target.asked_by(match plan {
@@ -109,7 +108,6 @@ impl<'a> View<'a> {
     }
 
     /// The request, ready for the engine.
-    #[must_use]
     pub fn request(&self) -> Request<'_> {
         let mut request = self.caller.request();
         if let Some(described) = &self.described {

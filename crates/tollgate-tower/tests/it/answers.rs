@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::{Value, json};
-use tollgate::store::MemoryConfig;
+use tollgate::store::{MemoryConfig, MemoryStore};
 use tollgate::{Clock, Decision, LocalLimiter, ManualClock, Mode, Request, Rule};
 use tollgate_tower::answer::{Answers, Denial, Dialect, HeaderFamilies, Reason, add_shadows};
 use tollgate_tower::policy::Refusal;
@@ -14,11 +14,10 @@ use crate::served::{NOW, fields, hand, rule};
 use crate::support::headers;
 
 fn local(hand: &ManualClock, rules: impl IntoIterator<Item = Rule>) -> LocalLimiter {
-    let config = MemoryConfig {
-        clock: Clock::from(hand),
-        ..MemoryConfig::default()
-    };
-    LocalLimiter::with(config).with_rules(rules).unwrap()
+    let config = MemoryConfig::default().clock(Clock::from(hand));
+    LocalLimiter::with_store(MemoryStore::with_config(config))
+        .with_rules(rules)
+        .unwrap()
 }
 
 /// What the last of `times` requests of this cost hears.
@@ -26,7 +25,7 @@ fn decided(rules: impl IntoIterator<Item = Rule>, cost: u64, times: u32) -> Deci
     let limiter = local(&hand(), rules);
     let request = Request::new().cost(cost);
     for _ in 1..times {
-        limiter.decide(&request);
+        let _ = limiter.decide(&request);
     }
     limiter.decide(&request)
 }
@@ -169,7 +168,7 @@ fn what_never_fits_is_not_told_to_come_back() {
 fn who_cannot_wait_hears_when_the_queue_will_be_short_enough() {
     let limiter = local(&hand(), [rule("queue", "1/s queue 10")]);
     for _ in 0..4 {
-        limiter.decide(&Request::new());
+        let _ = limiter.decide(&Request::new());
     }
     // Four before it: it would go in four seconds.
     let decision = limiter.decide(&Request::new());

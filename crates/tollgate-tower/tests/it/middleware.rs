@@ -11,7 +11,8 @@ use axum::{Extension, Router};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 use tollgate::{
-    Decision, Dimension, ForwardedPath, Limiter, Match, Met, Mode, Name, PathRules, Rule, RuleSet,
+    Decision, Dimension, ForwardedPath, Limiter, Match, MatchedRules, Mode, Name, PathRules, Rule,
+    RuleSet,
 };
 use tollgate_tower::TollgateLayer;
 use tollgate_tower::answer::HeaderFamilies;
@@ -445,7 +446,11 @@ async fn a_closures_client_has_the_name_of_the_policy() {
         }
         assert_eq!(policy.client_name(account), name);
         let by_name = tollgate::Request::new().client(name);
-        let found = limiter.reset_by(policy.rules(), &by_name).await.unwrap();
+        let found = limiter
+            .matched(&policy.rules().matching(&by_name))
+            .reset()
+            .await
+            .unwrap();
         let used: Vec<_> = found.iter().map(tollgate::Usage::used).collect();
         assert_eq!(used, [Some(2)], "{account}");
         let response = server.send("GET", "/", &[("x-account", account)]).await;
@@ -545,10 +550,7 @@ async fn who_has_no_address_is_counted_with_all_others_who_have_none() {
 fn with_paths(forward: ForwardedPath) -> Limiter {
     let limiter = Limiter::in_memory();
     let rule = client("1/h burst 100").when(Match::new().path("/v1/charges".parse().unwrap()));
-    let paths = PathRules {
-        forward,
-        ..PathRules::default()
-    };
+    let paths = PathRules::default().forward(forward);
     limiter.set_rules(RuleSet::new([rule]).unwrap().with_paths(paths));
     limiter
 }
@@ -594,7 +596,7 @@ async fn a_path_that_grows_beyond_what_can_be_said_is_refused() {
 struct Ears(Arc<std::sync::Mutex<Vec<String>>>);
 
 impl Observer for Ears {
-    fn decided(&self, met: &Met<'_>, decision: &Decision) {
+    fn decided(&self, met: &MatchedRules<'_>, decision: &Decision) {
         let (method, ip) = (met.method().unwrap(), met.ip().unwrap());
         let line = format!("{method} {ip} {:?} {}", met.route(), decision.allowed());
         self.0.lock().unwrap().push(line);

@@ -98,7 +98,11 @@ async fn nobody_waits_longer_than_the_longest_delay_and_what_was_taken_is_given_
         assert_eq!(response.headers()["ratelimit"], r#""queue";r=3;t=1"#);
     }
     assert_eq!(start.elapsed(), ms(0));
-    let left = limiter.peek(&tollgate::Request::new()).await.remaining();
+    let left = limiter
+        .request(&tollgate::Request::new())
+        .peek()
+        .await
+        .remaining();
     assert_eq!(left, Some(3));
     assert_eq!(first.await.unwrap().unwrap().status(), 200);
     assert_eq!(second.await.unwrap().unwrap().status(), 200);
@@ -126,7 +130,11 @@ async fn who_has_a_deadline_before_its_turn_is_rejected_at_once() {
     assert_eq!(status(&service, until(ms(99))).await, 429);
     assert_eq!(status(&service, grpc("99m")).await, 429);
     assert_eq!(status(&service, grpc("0n")).await, 429);
-    let left = limiter.peek(&tollgate::Request::new()).await.remaining();
+    let left = limiter
+        .request(&tollgate::Request::new())
+        .peek()
+        .await
+        .remaining();
     assert_eq!(left, Some(4));
     assert_eq!(status(&service, until(ms(100))).await, 200);
     assert_eq!(seen.lock().unwrap().len(), 2);
@@ -136,7 +144,13 @@ async fn who_has_a_deadline_before_its_turn_is_rejected_at_once() {
 async fn a_caller_who_goes_away_leaves_its_place_to_another() {
     let limiter = ten_a_second(&hand());
     let (service, seen) = behind(&TollgateLayer::new(Arc::clone(&limiter)));
-    let left = async || limiter.peek(&tollgate::Request::new()).await.remaining();
+    let left = async || {
+        limiter
+            .request(&tollgate::Request::new())
+            .peek()
+            .await
+            .remaining()
+    };
     let calls: Vec<_> = (0..5)
         .map(|_| tokio::spawn(service.clone().oneshot(request())))
         .collect();
@@ -182,7 +196,11 @@ async fn a_client_with_too_many_waiting_requests_leaves_room_for_others() {
     // The first goes at once, four wait, and the others take nothing.
     let greedy: Vec<_> = (0..20).map(|_| ask([192, 0, 2, 1])).collect();
     tokio::task::yield_now().await;
-    let left = limiter.peek(&tollgate::Request::new()).await.remaining();
+    let left = limiter
+        .request(&tollgate::Request::new())
+        .peek()
+        .await
+        .remaining();
     assert_eq!(left, Some(45));
     let one_more = service.clone().oneshot(request_from([192, 0, 2, 1]));
     let one_more = one_more.await.unwrap();
@@ -210,7 +228,11 @@ async fn a_request_that_is_never_polled_takes_nothing() {
     for _ in 0..20 {
         drop(service.ready().await.unwrap().call(request()));
     }
-    let left = limiter.peek(&tollgate::Request::new()).await.remaining();
+    let left = limiter
+        .request(&tollgate::Request::new())
+        .peek()
+        .await
+        .remaining();
     assert_eq!(left, Some(5));
     assert!(seen.lock().unwrap().is_empty());
 }
@@ -229,7 +251,8 @@ async fn left_after_one_went_away(
     assert!(waiting.await.unwrap_err().is_cancelled());
     let asks = tollgate::Request::new();
     limiter
-        .peek_on(&rules.meet(&asks))
+        .matched(&rules.matching(&asks))
+        .peek()
         .await
         .remaining()
         .unwrap()
@@ -250,7 +273,7 @@ async fn places_are_given_back_by_the_policy_whatever_rules_the_limiter_has() {
     let layer = TollgateLayer::new(Arc::clone(&other)).policy(policy());
     assert_eq!(left_after_one_went_away(&layer, &rules, &other).await, 4);
     // The bucket of the same caller by the other rules is as it was.
-    assert_eq!(other.peek(&client).await.remaining(), Some(4));
+    assert_eq!(other.request(&client).peek().await.remaining(), Some(4));
 }
 
 /// May be called once for each time it was ready.

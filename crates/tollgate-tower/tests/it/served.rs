@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tollgate::store::MemoryConfig;
+use tollgate::store::{MemoryConfig, MemoryStore};
 use tollgate::{Clock, Limiter, ManualClock, Rule};
 use tollgate_tower::TollgateLayer;
 
@@ -24,11 +24,10 @@ pub(crate) fn hand() -> ManualClock {
 
 /// A limiter by this clock.
 pub(crate) fn limiter(hand: &ManualClock, rules: impl IntoIterator<Item = Rule>) -> Limiter {
-    let config = MemoryConfig {
-        clock: Clock::from(hand),
-        ..MemoryConfig::default()
-    };
-    Limiter::in_memory_with(config).with_rules(rules).unwrap()
+    let config = MemoryConfig::default().clock(Clock::from(hand));
+    Limiter::new(MemoryStore::with_config(config))
+        .with_rules(rules)
+        .unwrap()
 }
 
 pub(crate) fn rule(id: &str, limit: &str) -> Rule {

@@ -22,17 +22,11 @@ fn without_store(on_failure: OnFailure) -> Limiter {
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", port.local_addr().unwrap());
     drop(port);
-    let config = RedisConfig {
-        deadline: Duration::from_millis(50),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(Duration::from_millis(50));
     let store = RedisStore::open(&url, config).unwrap();
     let rules = [rule("vault", "1/m burst 10").on_failure(on_failure)];
-    let config = SharedConfig {
-        instances: Instances::Fixed(1),
-        ..SharedConfig::default()
-    };
-    let limiter = Limiter::over(store, config);
+    let config = SharedConfig::default().instances(Instances::Fixed(1));
+    let limiter = Limiter::builder(store).shared(config).build();
     limiter.with_rules(rules).unwrap()
 }
 
@@ -79,7 +73,7 @@ async fn other_rules_go_on_without_their_store() {
 async fn until_left(limiter: &Limiter, places: u64) {
     let patience = Instant::now() + Duration::from_secs(30);
     loop {
-        let decision = limiter.peek(&Request::new()).await;
+        let decision = limiter.request(&Request::new()).peek().await;
         assert_eq!(decision.source(), Source::Store);
         if decision.remaining() == Some(places) {
             return;
@@ -96,12 +90,9 @@ async fn until_left(limiter: &Limiter, places: u64) {
 /// Nobody's turn but the first comes while a test runs.
 fn queue_over(redis: &RedisServer, limit: &str) -> Arc<Limiter> {
     // On a busy machine a first answer can take its time.
-    let config = RedisConfig {
-        deadline: Duration::from_secs(10),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(Duration::from_secs(10));
     let store = RedisStore::open(&redis.url(), config).unwrap();
-    let limiter = Limiter::over(store, SharedConfig::default());
+    let limiter = Limiter::new(store);
     Arc::new(limiter.with_rules([rule("queue", limit)]).unwrap())
 }
 

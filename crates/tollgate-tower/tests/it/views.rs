@@ -42,7 +42,7 @@ fn met(uri: &str, lines: &[(&'static str, &[u8])]) -> Result<String, Refusal> {
     };
     let view = policy.view(&head, [203, 0, 113, 7].into())?;
     let request = view.request();
-    let met = policy.rules().meet(&request);
+    let met = policy.rules().matching(&request);
     let ids: Vec<&str> = met.rules().iter().map(|rule| rule.id().as_str()).collect();
     Ok(ids.join(" "))
 }
@@ -102,7 +102,7 @@ fn a_header_with_too_many_named_values_is_refused() {
             headers: &headers,
         };
         let view = policy.view(&head, [203, 0, 113, 7].into())?;
-        Ok(policy.rules().meet(&view.request()).rules().len())
+        Ok(policy.rules().matching(&view.request()).rules().len())
     };
     assert_eq!(met(&regions[..7].join(",")), Ok(7));
     assert_eq!(met("r1,r2,r1,r2,r3,r4,x,r5,r6,r7,r7"), Ok(7));
@@ -214,7 +214,9 @@ fn a_caller_is_counted_by_its_endpoint_and_nothing_it_writes() {
             headers: &headers,
         };
         let view = policy.view(&head, [203, 0, 113, 7].into()).unwrap();
-        let decision = limiter.decide_on(&policy.rules().meet(&view.request()));
+        let decision = limiter
+            .matched(&policy.rules().matching(&view.request()))
+            .decide();
         admitted += u32::from(decision.allowed());
     }
     assert_eq!(admitted, 3);

@@ -10,7 +10,17 @@ use parking_lot::Mutex;
 ///
 /// The breaker judges the store by calls, each of which carries many checks. One call in time is enough to start counting afresh. A
 /// check that misses its deadline is decided without the store; by itself it opens nothing.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::BreakerConfig;
+///
+/// let config = BreakerConfig::default().failures(3).within(Duration::from_secs(5));
+/// assert_eq!(config.failures, 3);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a configuration does nothing until a limiter has it"]
+#[non_exhaustive]
 pub struct BreakerConfig {
     /// Number of consecutive failed calls that open the breaker; 5 by default.
     pub failures: u32,
@@ -35,6 +45,32 @@ impl Default for BreakerConfig {
     }
 }
 
+impl BreakerConfig {
+    /// Sets [`failures`](Self::failures).
+    pub fn failures(mut self, failures: u32) -> Self {
+        self.failures = failures;
+        self
+    }
+
+    /// Sets [`within`](Self::within).
+    pub fn within(mut self, within: Duration) -> Self {
+        self.within = within;
+        self
+    }
+
+    /// Sets [`min_silence`](Self::min_silence).
+    pub fn min_silence(mut self, min_silence: Duration) -> Self {
+        self.min_silence = min_silence;
+        self
+    }
+
+    /// Sets [`open_for`](Self::open_for).
+    pub fn open_for(mut self, open_for: Duration) -> Self {
+        self.open_for = open_for;
+        self
+    }
+}
+
 /// The pause before the first probe.
 const FIRST_PROBE: Duration = Duration::from_millis(100);
 
@@ -50,7 +86,7 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 #[derive(Debug)]
 pub(super) struct Breaker {
     config: BreakerConfig,
-    /// Copies of the state for those who only look, which is every check and every call.
+    /// Copies of the state for readers, which are every check and every call.
     is_open: AtomicBool,
     has_failures: AtomicBool,
     state: Mutex<State>,

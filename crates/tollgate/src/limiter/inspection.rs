@@ -1,163 +1,189 @@
-//! What was used by those whom a request names.
+//! What the clients that a request names have used.
 //!
-//! First what the request itself meets, by the rules. A shared store also knows what else its subjects used: each of their records
-//! says by a hash which rule it belongs to, and is then looked at by that rule's figures like any other bucket.
+//! First the buckets of the request itself, by the rules. A shared store also knows what else its subjects used: each of their records
+//! has a hash of the rule that it belongs to, and is then looked at by that rule's limit like any other bucket.
 
 use crate::decision::Tier;
+use crate::dimension::Dimension;
 use crate::request::Request;
-use crate::rule::{Met, Rule, RuleSet};
+use crate::rule::{MatchedView, Rule};
 use crate::store::{Charge, MemoryStore, Outcome};
-use crate::usage::{Usage, WhichBucket};
+use crate::usage::{BucketKind, Usage};
+
+use super::target::{Buckets, Target, charge, key_charge};
 
 #[cfg(feature = "redis")]
 use {
-    crate::dimension::{Dimension, Part},
+    crate::dimension::Part,
     crate::name::Name,
     crate::rule::Family,
     crate::store::{Address, Record, RedisError, RedisStore},
     std::time::Duration,
 };
 
-/// In one look; no more fit into a request to the store.
-const MOST_AT_ONCE: usize = 255;
+/// Buckets in one look; no more fit into a call to the store.
+const MAX_AT_ONCE: usize = 255;
 
-/// The rules that count for somebody whom the request names, or for everybody.
-fn asked<'a>(met: &'a Met<'_>) -> impl Iterator<Item = &'a Rule> {
-    let rules = met.rules().iter().copied();
-    rules.filter(|rule| rule.has_subject_in(met.request()))
+/// The rules that count by something the request has, or for all requests.
+fn inspected<'a>(view: &MatchedView<'a>) -> impl Iterator<Item = &'a Rule> {
+    let (rules, request) = (view.rules.iter().copied(), view.request);
+    rules.filter(move |rule| rule.has_subject_in(request))
 }
 
-/// A bucket, to be looked at.
-fn look<'a>(rule: &'a Rule, met: &'a Met<'_>) -> Charge<'a> {
-    Charge {
-        cost: 0,
-        ..super::local::charge(rule, met)
-    }
+/// What a request lacks stands for all requests without it: their bucket matters only if something is used.
+fn is_worth_showing(usage: &Usage, rule: &Rule, request: &Request<'_>) -> bool {
+    usage.is_used() || (usage.bucket() == BucketKind::Matched && rule.is_named_by(request))
 }
 
-/// What a request leaves out stands for all requests without it: their bucket matters only if something is used.
-fn is_worth_saying(usage: &Usage, rule: &Rule, request: &Request<'_>) -> bool {
-    usage.is_used() || (usage.bucket() == WhichBucket::Asked && rule.is_named_by(request))
-}
-
-/// What is kept in this process.
-pub(super) fn inspect_memory(
-    store: &MemoryStore,
-    rules: &RuleSet,
-    request: &Request<'_>,
-) -> Vec<Usage> {
-    let met = rules.meet(request);
-    let rules: Vec<&Rule> = asked(&met).collect();
-    let usages = look_in_memory(store, &met, &rules);
+/// The usage in this process.
+pub(super) fn inspect_memory(store: &MemoryStore, target: &Target<'_>) -> Vec<Usage> {
+    let view = match target.buckets() {
+        Buckets::Matched(view) => view,
+        Buckets::Key { key, limit } => return vec![key_usage(store, key_charge(key, limit, 0))],
+    };
+    let rules: Vec<&Rule> = inspected(&view).collect();
+    let usages = look_in_memory(store, &view, &rules);
     (rules.into_iter().zip(usages))
-        .filter(|(rule, usage)| is_worth_saying(usage, rule, met.request()))
+        .filter(|(rule, usage)| is_worth_showing(usage, rule, view.request))
         .map(|(_, usage)| usage)
         .collect()
 }
 
-/// What is used of these rules by the request.
-pub(super) fn look_in_memory(store: &MemoryStore, met: &Met<'_>, rules: &[&Rule]) -> Vec<Usage> {
+/// The usage of a key in this process.
+pub(super) fn key_usage(store: &MemoryStore, charge: Charge<'_>) -> Usage {
+    let mut tier = Tier::new(&charge, Outcome::NONE);
+    store.visit_all(&[charge], std::slice::from_mut(&mut tier), false);
+    Usage::of_tier(BucketKind::Matched, Some(Dimension::Key), tier)
+}
+
+/// The request's usage of these rules.
+pub(super) fn look_in_memory(
+    store: &MemoryStore,
+    view: &MatchedView<'_>,
+    rules: &[&Rule],
+) -> Vec<Usage> {
     let mut usages = Vec::with_capacity(rules.len());
-    for rules in rules.chunks(MOST_AT_ONCE) {
-        let charges: Vec<Charge<'_>> = rules.iter().map(|rule| look(rule, met)).collect();
+    for rules in rules.chunks(MAX_AT_ONCE) {
+        let charges: Vec<Charge<'_>> = rules.iter().map(|rule| charge(rule, view, 0)).collect();
         let tier = |charge| Tier::new(charge, Outcome::NONE);
         let mut tiers: Vec<Tier> = charges.iter().map(tier).collect();
         store.visit_all(&charges, &mut tiers, false);
         usages.extend((rules.iter().zip(tiers)).map(|(rule, tier)| {
             let subject = rule.dimensions().first().copied();
-            Usage::of_tier(WhichBucket::Asked, subject, tier)
+            Usage::of_tier(BucketKind::Matched, subject, tier)
         }));
     }
     usages
 }
 
-/// What was found in a store that is shared.
+/// Buckets that were found in a shared store.
 #[cfg(feature = "redis")]
 pub(super) struct Found<'a> {
-    sights: Vec<Sight<'a>>,
-    strangers: Vec<Stranger>,
+    known: Vec<KnownBucket<'a>>,
+    unknown: Vec<UnknownBucket>,
 }
 
 /// A bucket in the store, and the rule to look at it by.
 #[cfg(feature = "redis")]
-struct Sight<'a> {
+struct KnownBucket<'a> {
     rule: &'a Rule,
     address: Address,
-    bucket: WhichBucket,
-    /// Under whom it was found.
+    bucket: BucketKind,
+    /// Where it was found.
     subject: Option<Dimension>,
 }
 
-/// A bucket in the store whose figures nobody can say.
+/// A bucket in the store whose limit is not known.
 #[cfg(feature = "redis")]
-struct Stranger {
-    /// If it is one of ours: then it is not known by which plan it counts.
+struct UnknownBucket {
+    /// If it is one of ours: then it is not known which plan's.
     rule: Option<Name>,
     record: Record,
     subject: Option<Dimension>,
 }
 
-/// What is kept in a store that is shared.
+/// The usage in a shared store.
 #[cfg(feature = "redis")]
 pub(super) async fn inspect_store(
     store: &RedisStore,
-    rules: &RuleSet,
-    request: &Request<'_>,
+    target: &Target<'_>,
 ) -> Result<Vec<Usage>, RedisError> {
-    let met = rules.meet(request);
-    let mut found = Found::asked(asked(&met), store, met.request());
-    let everybody = None;
-    for subject in met.request().parts().map(Some).chain([everybody]) {
-        found.add_all_of(subject, store, rules, &met).await?;
+    let view = match target.buckets() {
+        Buckets::Matched(view) => view,
+        Buckets::Key { key, limit } => {
+            let usage = stored_key_usage(store, key_charge(key, limit, 0)).await?;
+            return Ok(vec![usage]);
+        }
+    };
+    let mut found = Found::of_rules(inspected(&view), store, view.request);
+    let of_all_requests = None;
+    for subject in view.request.parts().map(Some).chain([of_all_requests]) {
+        found.add_all_of(subject, store, &view).await?;
     }
-    found.look(store, &met).await
+    found.look(store, &view).await
+}
+
+/// The usage of a key in a shared store.
+#[cfg(feature = "redis")]
+pub(super) async fn stored_key_usage(
+    store: &RedisStore,
+    charge: Charge<'_>,
+) -> Result<Usage, RedisError> {
+    let addresses = vec![store.address(&charge.bucket)];
+    let taken = store.look(&[charge], addresses).await?;
+    let outcome = taken.outcomes.first().copied().unwrap_or(Outcome::NONE);
+    let tier = Tier::new(&charge, outcome);
+    Ok(Usage::of_tier(
+        BucketKind::Matched,
+        Some(Dimension::Key),
+        tier,
+    ))
 }
 
 #[cfg(feature = "redis")]
 impl<'a> Found<'a> {
-    /// The buckets of these rules, be they used or not.
-    pub(super) fn asked(
+    /// The buckets of these rules, used or not.
+    pub(super) fn of_rules(
         rules: impl Iterator<Item = &'a Rule>,
         store: &RedisStore,
         request: &Request<'_>,
     ) -> Self {
-        let sight = |rule: &'a Rule| Sight {
+        let known = |rule: &'a Rule| KnownBucket {
             rule,
             address: store.address(&rule.bucket(request)),
-            bucket: WhichBucket::Asked,
+            bucket: BucketKind::Matched,
             subject: rule.dimensions().first().copied(),
         };
         Self {
-            sights: rules.map(sight).collect(),
-            strangers: Vec::new(),
+            known: rules.map(known).collect(),
+            unknown: Vec::new(),
         }
     }
 
-    /// Whatever else lies under a subject; under everybody, if it is nobody.
+    /// Adds all other buckets of a subject; those for all requests if there is none.
     pub(super) async fn add_all_of(
         &mut self,
         subject: Option<Part<'_>>,
         store: &RedisStore,
-        rules: &'a RuleSet,
-        met: &Met<'_>,
+        view: &MatchedView<'a>,
     ) -> Result<(), RedisError> {
         let records = store.records(subject).await?;
         let subject = subject.map(|part| part.dimension);
         for record in records {
-            let mut known = self.sights.iter();
-            if known.any(|sight| sight.address == record.address) {
+            let mut known = self.known.iter();
+            if known.any(|known| known.address == record.address) {
                 continue;
             }
-            let mut families = rules.families().iter();
+            let mut families = view.set.families().iter();
             let family = families.find(|family| record.address.is_of(family.id()));
-            match family.and_then(|family| rule_of(&record, family, store, met.request())) {
-                Some(rule) => self.sights.push(Sight {
+            match family.and_then(|family| rule_of(&record, family, store, view.request)) {
+                Some(rule) => self.known.push(KnownBucket {
                     rule,
-                    bucket: WhichBucket::Other(record.address.short_id()),
+                    bucket: BucketKind::Other(record.address.short_id()),
                     address: record.address,
                     subject,
                 }),
-                None => self.strangers.push(Stranger {
+                None => self.unknown.push(UnknownBucket {
                     rule: family.map(Family::id),
                     record,
                     subject,
@@ -167,52 +193,53 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    /// What is used of all that was found, as far as it is worth saying.
+    /// The usage of all that was found, as far as it is worth showing.
     pub(super) async fn look(
         &self,
         store: &RedisStore,
-        met: &Met<'_>,
+        view: &MatchedView<'_>,
     ) -> Result<Vec<Usage>, RedisError> {
-        let mut usages = Vec::with_capacity(self.sights.len() + self.strangers.len());
+        let mut usages = Vec::with_capacity(self.known.len() + self.unknown.len());
         let mut now_us = 0;
-        if self.sights.is_empty() {
-            // Only to hear the time.
+        if self.known.is_empty() {
+            // Only for the store's time.
             now_us = store.look(&[], Vec::new()).await?.at_us;
         }
-        for sights in self.sights.chunks(MOST_AT_ONCE) {
-            // Where to look is said by the address; the charge says how.
-            let charges: Vec<Charge<'_>> =
-                (sights.iter()).map(|sight| look(sight.rule, met)).collect();
-            let addresses = sights.iter().map(|sight| sight.address.clone()).collect();
+        for known in self.known.chunks(MAX_AT_ONCE) {
+            // The address says where to look, and the charge by which limit.
+            let charges: Vec<Charge<'_>> = (known.iter())
+                .map(|known| charge(known.rule, view, 0))
+                .collect();
+            let addresses = known.iter().map(|known| known.address.clone()).collect();
             let taken = store.look(&charges, addresses).await?;
             now_us = taken.at_us.max(now_us);
-            for ((sight, charge), outcome) in sights.iter().zip(&charges).zip(taken.outcomes) {
+            for ((known, charge), outcome) in known.iter().zip(&charges).zip(taken.outcomes) {
                 let tier = Tier::new(charge, outcome);
-                let usage = Usage::of_tier(sight.bucket, sight.subject, tier);
-                if is_worth_saying(&usage, sight.rule, met.request()) {
+                let usage = Usage::of_tier(known.bucket, known.subject, tier);
+                if is_worth_showing(&usage, known.rule, view.request) {
                     usages.push(usage);
                 }
             }
         }
-        let strangers = self.strangers.iter().map(|stranger| {
-            let record = &stranger.record;
+        let unknown = self.unknown.iter().map(|unknown| {
+            let record = &unknown.record;
             let left = Duration::from_micros(record.until_us.saturating_sub(now_us));
             let id = record.address.short_id();
-            Usage::of_stranger(stranger.rule, id, stranger.subject, left)
+            Usage::without_limit(unknown.rule, id, unknown.subject, left)
         });
-        usages.extend(strangers.filter(Usage::is_used));
+        usages.extend(unknown.filter(Usage::is_used));
         Ok(usages)
     }
 
-    /// Where all of it lies.
+    /// The addresses of all that was found.
     pub(super) fn into_addresses(self) -> Vec<Address> {
-        let sights = self.sights.into_iter().map(|sight| sight.address);
-        let strangers = self.strangers.into_iter();
-        (sights.chain(strangers.map(|stranger| stranger.record.address))).collect()
+        let known = self.known.into_iter().map(|known| known.address);
+        let unknown = self.unknown.into_iter();
+        (known.chain(unknown.map(|unknown| unknown.record.address))).collect()
     }
 }
 
-/// By which of a rule's figures a record counts, if that can be said.
+/// The rule of this id whose plan a record counts for, if that can be told.
 #[cfg(feature = "redis")]
 fn rule_of<'a>(
     record: &Record,
@@ -226,7 +253,7 @@ fn rule_of<'a>(
     }
     if !family.rules().any(Rule::counts_by_plan) {
         // Whatever its plan, a client has one bucket.
-        return family.figures(request);
+        return family.rule_for(request);
     }
     // Each plan has buckets of its own: it is the one whose bucket this is.
     family.rules().find(|rule| {

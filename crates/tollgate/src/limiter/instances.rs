@@ -9,11 +9,14 @@ use parking_lot::Mutex;
 /// ```
 /// use tollgate::{Instances, SharedConfig};
 ///
-/// // Counted by default. A fixed number is for fleets whose size never changes:
-/// let config = SharedConfig { instances: Instances::Fixed(8), ..SharedConfig::default() };
+/// // Counted by default; there are always two at least.
+/// let config = SharedConfig::default().instances(Instances::counted().at_least(2));
+/// // A fixed number is for fleets whose size never changes.
+/// let config = SharedConfig::default().instances(Instances::Fixed(8));
 /// # let _ = config;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a configuration does nothing until a limiter has it"]
 #[non_exhaustive]
 pub enum Instances {
     /// Always this many. It must be no fewer than there are.
@@ -22,6 +25,7 @@ pub enum Instances {
     ///
     /// A smaller count is believed once it was read three times: a store that comes back empty counts from one again, as each
     /// instance comes back to it. A process that has not read three counts yet assumes at least ten.
+    #[non_exhaustive]
     Counted {
         /// Never fewer than this, whatever is counted.
         at_least: u32,
@@ -33,11 +37,29 @@ pub enum Instances {
 
 impl Instances {
     /// Counted, with each process registering every five seconds.
-    #[must_use]
     pub const fn counted() -> Self {
         Self::Counted {
             at_least: 1,
             every: Duration::from_secs(5),
+        }
+    }
+
+    /// Assumes this many at least, whatever is counted. A fixed number stays as it is.
+    pub const fn at_least(self, least: u32) -> Self {
+        match self {
+            Self::Counted { every, .. } => Self::Counted {
+                at_least: least,
+                every,
+            },
+            fixed @ Self::Fixed(_) => fixed,
+        }
+    }
+
+    /// Registers each process this often, if they are counted.
+    pub const fn every(self, every: Duration) -> Self {
+        match self {
+            Self::Counted { at_least, .. } => Self::Counted { at_least, every },
+            fixed @ Self::Fixed(_) => fixed,
         }
     }
 }

@@ -1,30 +1,31 @@
-//! Rules and this process's memory together: answers at once.
+//! Rules and the memory of this process together: decides at once.
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use smallvec::SmallVec;
+use arc_swap::{ArcSwap, Guard};
 
+use super::check::{Check, JointCheck};
 use super::inspection::inspect_memory;
+use super::joint::{JointDecision, JointTarget, TooManyBuckets};
 use super::reset::reset_memory;
-use super::together::{Joint, Together};
-use crate::bucket::Bucket;
+use super::target::{Subject, Target, charge, charges, key_charge};
 use crate::decision::{Decision, Source, Tier, TierList};
 use crate::limit::Limit;
 use crate::request::Request;
-use crate::rule::{Met, Rule, RuleSet, RuleSetError};
-use crate::store::{Charge, MemoryConfig, MemoryStats, MemoryStore, Outcome, Refund};
+use crate::rule::{MatchedRules, MatchedView, Rule, RuleSet, RuleSetError};
+use crate::store::{Charge, MemoryStats, MemoryStore, Outcome, Refund};
 use crate::usage::Usage;
 
-/// A limiter for one process: it keeps usage in memory, and answers without waiting.
+/// A limiter for one process: it keeps usage in memory and is not async.
 ///
-/// The same rules and the same answers as a [`Limiter`](crate::Limiter), which is what to use when several processes share their limits,
-/// now or some day.
+/// It has the same rules, the same methods and the same answers as a [`Limiter`](crate::Limiter), which is the one to use if several
+/// processes share their limits, now or later. It cannot wait: [`until_ready`](Check::<crate::Limiter>::until_ready) needs a timer. Code
+/// without a runtime can sleep for [`Decision::retry_after`] and ask again.
 ///
 /// ```
 /// use tollgate::{Dimension, LocalLimiter, Request, Rule};
 ///
-/// // Just a key and a limit:
+/// // A key and a limit:
 /// let limiter = LocalLimiter::new();
 /// let decision = limiter.check("client-7", &"10/s burst 50".parse()?, 1);
 /// assert!(decision.allowed());
@@ -47,20 +48,27 @@ pub struct LocalLimiter {
     rules: ArcSwap<RuleSet>,
 }
 
-pub(super) type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
-
 impl LocalLimiter {
-    /// A limiter without rules.
+    /// A limiter without rules, over a store with the default configuration.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A limiter without rules, set up as told.
+    /// A limiter without rules, over this store.
+    ///
+    /// ```
+    /// use tollgate::LocalLimiter;
+    /// use tollgate::store::{MemoryConfig, MemoryStore};
+    ///
+    /// let store = MemoryStore::with_config(MemoryConfig::default().max_keys(10_000_000));
+    /// let limiter = LocalLimiter::with_store(store);
+    /// # let _ = limiter;
+    /// ```
     #[must_use]
-    pub fn with(config: MemoryConfig) -> Self {
+    pub fn with_store(store: MemoryStore) -> Self {
         Self {
-            store: MemoryStore::with(config),
+            store,
             rules: ArcSwap::default(),
         }
     }
@@ -68,186 +76,141 @@ impl LocalLimiter {
     /// Decides by these rules.
     ///
     /// # Errors
-    /// When the rules do not fit together.
+    /// When the rules do not form a [`RuleSet`].
     pub fn with_rules(self, rules: impl IntoIterator<Item = Rule>) -> Result<Self, RuleSetError> {
         self.set_rules(RuleSet::new(rules)?);
         Ok(self)
     }
 
-    /// Decides by these rules from now on. Each decision is by one set as a whole, the old or the new one; what was used stays used.
+    /// Decides by these rules from now on. Each decision is by one set as a whole, the old or the new one; usage carries over.
     pub fn set_rules(&self, rules: impl Into<Arc<RuleSet>>) {
         self.rules.store(rules.into());
     }
 
-    /// The rules by which it decides.
+    /// The rules in force.
     #[must_use]
     pub fn rules(&self) -> Arc<RuleSet> {
         self.rules.load_full()
     }
 
-    /// Takes `cost` from the bucket of `key`, which holds `limit`. A cost of 0 looks without taking.
+    /// Charges `cost` to the bucket of `key`, which has this limit. A cost of 0 looks without charging.
     ///
-    /// One key is one bucket, whatever limit it is checked against: what was used stays used when the limit changes. For
-    /// two limits at once, use rules, or two keys.
+    /// A key has one bucket, whatever limit it is checked against: usage carries over when the limit changes. For two limits at once,
+    /// use rules, or two keys.
     pub fn check(&self, key: impl AsRef<[u8]>, limit: &Limit, cost: u64) -> Decision {
-        self.take_one(&key_charge(key.as_ref(), limit, cost))
+        self.take_key(key.as_ref(), limit, cost)
     }
 
-    /// Takes a request's cost from the buckets of all rules it meets, or from none.
+    /// Charges what a request costs to the buckets of all rules that apply to it, or to none.
     pub fn decide(&self, request: &Request<'_>) -> Decision {
-        self.decide_on(&self.rules.load().meet(request))
+        self.decide_by(&self.rules.load().matching(request).view(), None)
     }
 
-    /// Takes the cost of a request from all buckets it was found to [meet](RuleSet::meet), or from none: for who keeps rules
-    /// together with something else that belongs to them.
-    pub fn decide_on(&self, met: &Met<'_>) -> Decision {
+    /// A check of a request, by the limiter's own rules.
+    pub fn request<'a>(&'a self, request: &'a Request<'_>) -> Check<'a, Self> {
+        Check::new(self, Subject::Request(request))
+    }
+
+    /// A check of a request whose rules were [matched](RuleSet::matching) before.
+    pub fn matched<'a>(&'a self, matched: &'a MatchedRules<'_>) -> Check<'a, Self> {
+        Check::new(self, Subject::Matched(matched.view()))
+    }
+
+    /// A check of a key against a limit. It costs 1 unless a [cost](Check::cost) is set.
+    pub fn key<'a, K: AsRef<[u8]> + ?Sized>(
+        &'a self,
+        key: &'a K,
+        limit: &'a Limit,
+    ) -> Check<'a, Self> {
+        let key = key.as_ref();
+        Check::new(self, Subject::Key { key, limit })
+    }
+
+    /// A check of several requests that pass together or not at all. A bucket that several of them have is charged once, with the
+    /// highest cost of them.
+    ///
+    /// # Errors
+    /// When they have more than 255 buckets.
+    pub fn all_of<'a>(
+        &'a self,
+        all: &'a [MatchedRules<'_>],
+    ) -> Result<JointCheck<'a, Self>, TooManyBuckets> {
+        JointCheck::new(self, all)
+    }
+
+    /// What the store holds.
+    #[must_use]
+    pub fn memory_stats(&self) -> MemoryStats {
+        self.store.stats()
+    }
+
+    pub(super) fn current_rules(&self) -> Guard<Arc<RuleSet>> {
+        self.rules.load()
+    }
+
+    #[inline(always)]
+    pub(super) fn take_key(&self, key: &[u8], limit: &Limit, cost: u64) -> Decision {
+        let charge = key_charge(key, limit, cost);
+        self.store.take_one(&charge, |outcome| {
+            Decision::of_one(&charge, outcome).stepped(self.store.clock_step_s())
+        })
+    }
+
+    #[inline]
+    pub(super) fn decide_by(&self, view: &MatchedView<'_>, cost: Option<u64>) -> Decision {
+        let cost = cost.unwrap_or(view.request.tokens());
         // Numbered where it is made: a decision is large, and to change it later is to copy it.
-        match *met.rules() {
+        match *view.rules {
             [rule] => {
-                let charge = charge(rule, met);
-                (self.store).take_one(&charge, |outcome| {
+                let charge = charge(rule, view, cost);
+                self.store.take_one(&charge, |outcome| {
                     Decision::of_one(&charge, outcome)
-                        .by(met.generation(), met.cost())
+                        .by(view.generation(), cost)
                         .stepped(self.store.clock_step_s())
                 })
             }
-            [a, b] => self.decide_on_few(met, [a, b]),
-            [a, b, c] => self.decide_on_few(met, [a, b, c]),
-            [a, b, c, d] => self.decide_on_few(met, [a, b, c, d]),
+            [a, b] => self.decide_by_few(view, cost, [a, b]),
+            [a, b, c] => self.decide_by_few(view, cost, [a, b, c]),
+            [a, b, c, d] => self.decide_by_few(view, cost, [a, b, c, d]),
             _ => self
-                .visit_all(&charges(met), true)
-                .by(met.generation(), met.cost()),
+                .visit_all(&charges(view, cost), true)
+                .by(view.generation(), cost),
         }
     }
 
-    /// The same for as many rules as most requests meet: nothing is copied on the way from the rules to the tiers.
+    /// The same for as many rules as most requests have: nothing is copied on the way from the rules to the tiers.
     #[inline(never)]
-    fn decide_on_few<const N: usize>(&self, met: &Met<'_>, rules: [&Rule; N]) -> Decision {
-        let charges = rules.map(|rule| charge(rule, met));
+    fn decide_by_few<const N: usize>(
+        &self,
+        view: &MatchedView<'_>,
+        cost: u64,
+        rules: [&Rule; N],
+    ) -> Decision {
+        let charges = rules.map(|rule| charge(rule, view, cost));
         let mut outcomes = [Outcome::NONE; N];
         let (admitted, at_us) = self.store.take_few(&charges, &mut outcomes);
         let tiers = charges.iter().zip(&outcomes);
         let tiers = TierList::of(tiers.map(|(charge, outcome)| Tier::new(charge, *outcome)));
         Decision::of_many(tiers, admitted, at_us, Source::Store)
-            .by(met.generation(), met.cost())
+            .by(view.generation(), cost)
             .stepped(self.store.clock_step_s())
     }
 
-    /// Says what [`decide`](Self::decide) would, and takes nothing.
-    pub fn peek(&self, request: &Request<'_>) -> Decision {
-        self.peek_on(&self.rules.load().meet(request))
+    pub(super) fn peek_at(&self, target: &Target<'_>) -> Decision {
+        let decision = self.visit_all(&target.charges(), false);
+        decision.by(target.generation(), target.cost())
     }
 
-    /// Says what [`decide_on`](Self::decide_on) would, and takes nothing.
-    pub fn peek_on(&self, met: &Met<'_>) -> Decision {
-        let decision = self.visit_all(&charges(met), false);
-        decision.by(met.generation(), met.cost())
+    pub(super) fn inspect_at(&self, target: &Target<'_>) -> Vec<Usage> {
+        inspect_memory(&self.store, target)
     }
 
-    /// Says what was used by those whom the request names, and changes nothing: of each rule that counts for one of them or for
-    /// everybody, the bucket that the request meets. Other buckets cannot be shown, as keys are known by their fingerprints only.
-    ///
-    /// ```
-    /// use tollgate::{Dimension, LocalLimiter, Request, Rule};
-    ///
-    /// let limiter = LocalLimiter::new().with_rules([
-    ///     Rule::new("client", "10/s burst 50".parse()?)?.per([Dimension::Client]),
-    /// ])?;
-    /// let request = Request::new().client("merchant_123");
-    /// limiter.decide(&request.clone().cost(20));
-    /// assert_eq!(limiter.inspect(&request)[0].used(), Some(20));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn inspect(&self, request: &Request<'_>) -> Vec<Usage> {
-        self.inspect_by(&self.rules.load(), request)
+    pub(super) fn reset_at(&self, target: &Target<'_>) -> Vec<Usage> {
+        reset_memory(&self.store, target)
     }
 
-    pub(super) fn inspect_by(&self, rules: &RuleSet, request: &Request<'_>) -> Vec<Usage> {
-        inspect_memory(&self.store, rules, request)
-    }
-
-    /// Gives back what a decision took, as far as it still counts: a caller who has gone frees its place. What took
-    /// nothing (a denial, a peek) gives nothing back, nor does what was taken under a limit that has changed since, or by rules of
-    /// another [generation](RuleSet::generation).
-    ///
-    /// In a leaky bucket those behind keep their times: after a refund, as many may go at one time as were refunded.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "so that nothing is given back twice"
-    )]
-    pub fn refund(&self, request: &Request<'_>, decision: Decision) {
-        self.give_back(
-            &charges_of(&self.rules.load().meet(request), &decision),
-            &decision,
-        );
-    }
-
-    /// Gives back what [`decide_on`](Self::decide_on) took.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "so that nothing is given back twice"
-    )]
-    pub fn refund_on(&self, met: &Met<'_>, decision: Decision) {
-        self.give_back(&charges_of(met, &decision), &decision);
-    }
-
-    /// Gives back what an allowed [`check`](Self::check) took.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "so that nothing is given back twice"
-    )]
-    pub fn refund_key(&self, key: impl AsRef<[u8]>, limit: &Limit, cost: u64, decision: Decision) {
-        let charge = key_charge(key.as_ref(), limit, cost);
-        self.give_back(std::slice::from_ref(&charge), &decision);
-    }
-
-    /// Forgets what was used by the callers whom the request names by client, address or attribute, and says what that was: the buckets that
-    /// the request meets and that count for one of them, and those of other rules that count by nothing but what the request says. Other
-    /// buckets stay, as keys are known by their fingerprints only.
-    ///
-    /// What callers share with others, such as a bucket for everybody or one for a route, stays as well. A request that names no caller means just
-    /// that: the buckets it meets that are for everybody, or for its route, its method or its plan; and one that says nothing at all every
-    /// bucket for everybody.
-    ///
-    /// ```
-    /// use tollgate::{Dimension, LocalLimiter, Request, Rule};
-    ///
-    /// let limiter = LocalLimiter::new().with_rules([
-    ///     Rule::new("client", "10/h burst 50".parse()?)?.per([Dimension::Client]),
-    ///     Rule::new("everyone", "100/h".parse()?)?,
-    /// ])?;
-    /// let request = Request::new().client("merchant_123");
-    /// limiter.decide(&request.clone().cost(20));
-    /// assert_eq!(limiter.reset(&request)[0].used(), Some(20));
-    /// let used: Vec<_> = limiter.inspect(&request).iter().map(|usage| usage.used()).collect();
-    /// assert_eq!(used, [Some(0), Some(20)]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn reset(&self, request: &Request<'_>) -> Vec<Usage> {
-        self.reset_by(&self.rules.load(), request)
-    }
-
-    pub(super) fn reset_by(&self, rules: &RuleSet, request: &Request<'_>) -> Vec<Usage> {
-        reset_memory(&self.store, rules, request)
-    }
-
-    /// Forgets what was used of a key.
-    pub fn reset_key(&self, key: impl AsRef<[u8]>) {
-        self.store.reset_one(&Bucket::of_key(key.as_ref()));
-    }
-
-    /// What is held in memory.
-    #[must_use]
-    pub fn stats(&self) -> MemoryStats {
-        self.store.stats()
-    }
-
-    #[inline(always)]
-    fn take_one(&self, charge: &Charge<'_>) -> Decision {
-        (self.store).take_one(charge, |outcome| {
-            Decision::of_one(charge, outcome).stepped(self.store.clock_step_s())
-        })
+    pub(super) fn decide_jointly(&self, target: &JointTarget<'_>, charging: bool) -> JointDecision {
+        target.decided(self.visit_all(&target.charges, charging))
     }
 
     fn visit_all(&self, charges: &[Charge<'_>], charging: bool) -> Decision {
@@ -255,14 +218,6 @@ impl LocalLimiter {
         let mut tiers = TierList::of(charges.iter().map(tier));
         let (admitted, at_us) = (self.store).visit_all(charges, tiers.as_mut_slice(), charging);
         Decision::of_many(tiers, admitted, at_us, Source::Store).stepped(self.store.clock_step_s())
-    }
-
-    pub(super) fn take_together(&self, together: &Together<'_, '_>) -> Joint {
-        together.decided(self.visit_all(&together.charges, true))
-    }
-
-    pub(super) fn peek_together(&self, together: &Together<'_, '_>) -> Joint {
-        together.decided(self.visit_all(&together.charges, false))
     }
 
     pub(super) fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) {
@@ -280,43 +235,5 @@ impl LocalLimiter {
                 });
             }
         }
-    }
-}
-
-#[inline(always)]
-pub(super) fn charges<'a>(met: &'a Met<'_>) -> Charges<'a> {
-    let mut charges = Charges::new();
-    charges.extend(met.rules().iter().map(|rule| charge(rule, met)));
-    charges
-}
-
-/// What a decision may have charged: at its own cost, and nothing if it was by other rules, which may have counted elsewhere.
-pub(super) fn charges_of<'a>(met: &'a Met<'_>, decision: &Decision) -> Charges<'a> {
-    if decision.generation() != met.generation() {
-        return Charges::new();
-    }
-    let mut charges = charges(met);
-    for charge in &mut charges {
-        charge.cost = decision.cost();
-    }
-    charges
-}
-
-#[inline(always)]
-pub(super) fn charge<'a>(rule: &'a Rule, met: &'a Met<'_>) -> Charge<'a> {
-    Charge {
-        bucket: rule.bucket(met.request()),
-        limit: met.limit_of(rule),
-        cost: met.cost(),
-        shadow: rule.is_shadow(),
-    }
-}
-
-pub(super) fn key_charge<'a>(key: &'a [u8], limit: &'a Limit, cost: u64) -> Charge<'a> {
-    Charge {
-        bucket: Bucket::of_key(key),
-        limit,
-        cost,
-        shadow: false,
     }
 }

@@ -1,88 +1,104 @@
-//! What a reset forgets: what those used whom a request names.
+//! What a reset forgets: the usage of the clients that a request names.
 //!
-//! Who frees a caller does not mean what it shares with all others, such as a bucket for everybody or one for a route. That is meant only by a
-//! request that names no caller.
+//! To reset a client does not reset what it shares with others, such as a bucket for all requests or one for a route. Only a request
+//! that names no client resets that.
 
 use crate::request::Request;
-use crate::rule::{Met, Rule, RuleSet};
+use crate::rule::{MatchedView, Rule};
 use crate::store::MemoryStore;
 use crate::usage::Usage;
 
-use super::inspection::look_in_memory;
+use super::inspection::{key_usage, look_in_memory};
+use super::target::{Buckets, Target, key_charge};
 
 #[cfg(feature = "redis")]
 use {
-    super::inspection::Found,
+    super::inspection::{Found, stored_key_usage},
     crate::dimension::Part,
-    crate::store::{RedisError, RedisStore},
+    crate::store::{Charge, RedisError, RedisStore},
 };
 
-/// The rules whose buckets are meant and can be named.
+/// The rules whose buckets are reset and can be named.
 ///
-/// Those that the request meets, and also those it does not meet but says everything they count by: a client is meant with what it did
-/// elsewhere.
-pub(super) fn meant<'a>(rules: &'a RuleSet, met: &Met<'_>) -> Vec<&'a Rule> {
-    let request = met.request();
-    let names_somebody = request.names_somebody();
-    let goes_beyond = names_somebody || request.says_nothing();
-    let is_met = |rule: &Rule| met.rules().iter().any(|met| std::ptr::eq(*met, rule));
-    (rules.families().iter())
-        .filter_map(|family| family.figures(request))
-        .filter(|rule| is_met(rule) || (goes_beyond && rule.is_named_by(request)))
-        .filter(|rule| match names_somebody {
-            true => counts_for_somebody_in(rule, request),
-            // Not those of callers without a name: nobody spoke of them.
+/// Those that apply to the request, and also those that do not but count by nothing but what it has: a client is reset with what it
+/// did elsewhere.
+pub(super) fn reset_rules<'a>(view: &MatchedView<'a>) -> Vec<&'a Rule> {
+    let request = view.request;
+    let names_client = request.identifies_caller();
+    let goes_beyond = names_client || request.is_empty();
+    let applies = |rule: &Rule| view.rules.iter().any(|known| std::ptr::eq(*known, rule));
+    (view.set.families().iter())
+        .filter_map(|family| family.rule_for(request))
+        .filter(|rule| applies(rule) || (goes_beyond && rule.is_named_by(request)))
+        .filter(|rule| match names_client {
+            true => counts_for_client_in(rule, request),
+            // Not those of clients without a name, which nobody asked for.
             false => rule.has_subject_in(request),
         })
         .collect()
 }
 
-/// Whether a bucket of this rule is one of a caller whom the request names.
-fn counts_for_somebody_in(rule: &Rule, request: &Request<'_>) -> bool {
+/// Whether the bucket of this rule is one of a client that the request names.
+fn counts_for_client_in(rule: &Rule, request: &Request<'_>) -> bool {
     let mut per = rule.dimensions().iter();
     per.any(|dimension| dimension.is_caller() && request.value(*dimension).is_some())
 }
 
-/// Forgets it in this process, and says what it was.
-pub(super) fn reset_memory(
-    store: &MemoryStore,
-    rules: &RuleSet,
-    request: &Request<'_>,
-) -> Vec<Usage> {
-    let met = rules.meet(request);
-    let meant = meant(rules, &met);
-    let mut usages = look_in_memory(store, &met, &meant);
-    usages.retain(Usage::is_used);
-    for rule in meant {
-        store.reset_one(&rule.bucket(met.request()));
+/// Resets the usage in this process, and returns what it was.
+pub(super) fn reset_memory(store: &MemoryStore, target: &Target<'_>) -> Vec<Usage> {
+    let mut usages;
+    match target.buckets() {
+        Buckets::Matched(view) => {
+            let rules = reset_rules(&view);
+            usages = look_in_memory(store, &view, &rules);
+            for rule in rules {
+                store.reset_one(&rule.bucket(view.request));
+            }
+        }
+        Buckets::Key { key, limit } => {
+            let charge = key_charge(key, limit, 0);
+            usages = vec![key_usage(store, charge)];
+            store.reset_one(&charge.bucket);
+        }
     }
+    usages.retain(Usage::is_used);
     usages
 }
 
-/// Forgets it in a store that is shared, with all else that lies under the same subjects, and says what it was.
+/// Resets these buckets in a shared store with everything else of the same subjects, and returns what it was.
 #[cfg(feature = "redis")]
 pub(super) async fn reset_store(
     store: &RedisStore,
-    rules: &RuleSet,
-    met: &Met<'_>,
-    meant: &[&Rule],
+    view: &MatchedView<'_>,
+    rules: &[&Rule],
 ) -> Result<Vec<Usage>, RedisError> {
-    let mut found = Found::asked(meant.iter().copied(), store, met.request());
-    for subject in subjects(met.request()) {
-        found.add_all_of(subject, store, rules, met).await?;
+    let mut found = Found::of_rules(rules.iter().copied(), store, view.request);
+    for subject in subjects(view.request) {
+        found.add_all_of(subject, store, view).await?;
     }
-    let mut usages = found.look(store, met).await?;
+    let mut usages = found.look(store, view).await?;
     usages.retain(Usage::is_used);
     store.forget(found.into_addresses()).await?;
     Ok(usages)
 }
 
-/// Under whom all is meant, also what no rule can name any more. Nobody is everybody.
+/// Resets the bucket of a key in a shared store, and returns what it was.
+#[cfg(feature = "redis")]
+pub(super) async fn reset_stored_key(
+    store: &RedisStore,
+    charge: Charge<'_>,
+) -> Result<Vec<Usage>, RedisError> {
+    let usage = stored_key_usage(store, charge).await?;
+    store.forget(vec![store.address(&charge.bucket)]).await?;
+    Ok(Some(usage).filter(Usage::is_used).into_iter().collect())
+}
+
+/// The subjects of which everything is reset, also what no rule can name any more. `None` stands for the buckets for all requests.
 #[cfg(feature = "redis")]
 fn subjects<'a>(request: &'a Request<'_>) -> impl Iterator<Item = Option<Part<'a>>> {
-    let names_somebody = request.names_somebody();
-    let said = request.parts();
-    (said.filter(move |part| part.dimension.is_caller() == names_somebody))
+    let names_client = request.identifies_caller();
+    let parts = request.parts();
+    (parts.filter(move |part| part.dimension.is_caller() == names_client))
         .map(Some)
-        .chain(request.says_nothing().then_some(None))
+        .chain(request.is_empty().then_some(None))
 }

@@ -5,34 +5,47 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use smallvec::SmallVec;
 
 use super::breaker::BreakerConfig;
 use super::denials::Denials;
 use super::heartbeat::Heartbeat;
 use super::inspection::inspect_store;
 use super::instances::{Count, Instances};
+use super::joint::{JointDecision, JointTarget};
 use super::late::LateRequest;
-use super::local::{charges, charges_of};
 use super::prober::Prober;
 use super::recent::Recent;
-use super::reset::{meant, reset_store};
-use super::together::{Joint, Together};
-use crate::bucket::Bucket;
+use super::reset::{reset_rules, reset_store, reset_stored_key};
+use super::target::{Buckets, Target, key_charge};
 use crate::decision::{Decision, Source, Tier, TierList};
 use crate::limit::Limit;
-use crate::request::Request;
-use crate::rule::{Met, OnFailure, RuleSet};
+use crate::rule::{MatchedView, OnFailure, RuleSet};
 use crate::store::{
-    Charge, Fit, LateReplies, MemoryStore, Outcome, RedisError, RedisStore, Refund, Store as _,
-    StoreCalls, Taken,
+    Charge, Fit, LateReplies, MemoryStore, Outcome, RedisError, RedisStore, Refund, StoreCalls,
+    StoreOperations as _, Taken,
 };
-use crate::usage::{Usage, WhichBucket};
+use crate::usage::{BucketKind, Usage};
 
 /// How a limiter over a shared store behaves.
+///
+/// ```
+/// use tollgate::store::{RedisConfig, RedisStore};
+/// use tollgate::{BreakerConfig, Instances, Limiter, SharedConfig};
+///
+/// let config = SharedConfig::default()
+///     .instances(Instances::Fixed(4))
+///     .breaker(BreakerConfig::default().failures(3))
+///     .remembered_denials(10_000);
+/// let store = RedisStore::open("redis://127.0.0.1:6379", RedisConfig::default())?;
+/// let limiter = Limiter::builder(store).shared(config).build();
+/// # let _ = limiter;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
+#[must_use = "a configuration does nothing until a limiter has it"]
+#[non_exhaustive]
 pub struct SharedConfig {
-    /// How many processes share the limits: without the store, each enforces its part of them. [Counted](Instances::counted) by default.
+    /// How many processes share the limits: without the store, each enforces its share. [Counted](Instances::counted) by default.
     pub instances: Instances,
     /// When a store that fails is no longer asked.
     pub breaker: BreakerConfig,
@@ -50,17 +63,43 @@ impl Default for SharedConfig {
     }
 }
 
-/// What happened between a limiter and the store that it shares.
+impl SharedConfig {
+    /// Sets [`instances`](Self::instances).
+    pub fn instances(mut self, instances: Instances) -> Self {
+        self.instances = instances;
+        self
+    }
+
+    /// Sets [`breaker`](Self::breaker).
+    pub fn breaker(mut self, breaker: BreakerConfig) -> Self {
+        self.breaker = breaker;
+        self
+    }
+
+    /// Sets [`remembered_denials`](Self::remembered_denials).
+    pub fn remembered_denials(mut self, denials: usize) -> Self {
+        self.remembered_denials = denials;
+        self
+    }
+}
+
+/// What happened between a limiter and its shared store: see [`Limiter::shared_stats`](crate::Limiter::shared_stats).
+///
+/// ```
+/// use tollgate::Limiter;
+///
+/// assert!(Limiter::in_memory().shared_stats().is_none());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedStats {
     /// Decisions by the store.
     pub by_store: u64,
-    /// Denials that were remembered: the store's own, which have not ended yet.
+    /// Decisions by a remembered denial: the store's own, which has not ended yet.
     pub remembered: u64,
     /// Decisions without the store: all that missed their deadline, failed, or came while the breaker was open.
     pub by_fallback: u64,
-    /// Of those, the ones for which the store did not reply within the deadline.
+    /// The decisions without the store for which it did not reply within the deadline.
     pub missed_deadlines: u64,
     /// Decisions in the last minute by the store. Remembered denials are left out: they would hide that others miss their deadline.
     pub last_minute_by_store: u64,
@@ -81,7 +120,7 @@ pub struct SharedStats {
 }
 
 impl SharedStats {
-    /// The share of the last minute's decisions that the store took, from 0 to 1; `None` if there were none.
+    /// The share of the last minute's decisions that the store made, from 0 to 1; `None` if there were none.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share needs few digits")]
     pub fn store_share(&self) -> Option<f64> {
@@ -90,14 +129,15 @@ impl SharedStats {
     }
 }
 
-/// Of a limit, this much is spent without the store, over all instances.
-const CAREFUL: (u64, u64) = (8, 10);
+/// The part of a limit that all instances together enforce without the store.
+const FALLBACK_SHARE: (u64, u64) = (8, 10);
 
-/// A denial that may be over in a moment is remembered for so long: next to nothing for who was denied, and ten questions a second of one
-/// who goes on and on.
+/// How long a denial is remembered that may end in a moment: next to nothing for the client that was denied, and ten calls a second for
+/// one that keeps asking.
 const PASSING: Duration = Duration::from_millis(100);
 
-/// No denial is remembered for longer, so that what another process gave back counts here as well. One question in so long is next to nothing.
+/// The longest time for which a denial is remembered, so that what another process gives back counts here as well. One call in this time
+/// is next to nothing.
 const LONGEST: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -155,7 +195,7 @@ impl SharedLimiter {
 
     pub(super) fn set_rules(&self, rules: Arc<RuleSet>) {
         self.rules.store(rules);
-        // After the rules: what is denied under the old ones in between is asked anew.
+        // After the rules: what the old ones deny in between is asked again.
         self.denials.forget_all();
     }
 
@@ -183,30 +223,19 @@ impl SharedLimiter {
         self.store.calls()
     }
 
-    pub(super) async fn decide(&self, met: &Met<'_>, charging: bool) -> Decision {
-        let policies: SmallVec<[OnFailure; 4]> =
-            met.rules().iter().map(|rule| rule.policy()).collect();
-        let deadline = met.request().own_deadline();
-        let decision = (self.visit(&charges(met), &policies, charging, deadline)).await;
-        decision.by(met.generation(), met.cost())
+    pub(super) async fn decide(&self, target: &Target<'_>, charging: bool) -> Decision {
+        let (charges, policies) = (target.charges(), target.policies());
+        let (sent, deadline) = (Instant::now(), target.deadline());
+        let recalled = charging.then(|| self.recall(&charges, sent)).flatten();
+        let decision = match recalled {
+            Some((_, remembered)) => remembered,
+            None => (self.ask(&charges, &policies, charging, sent, deadline)).await,
+        };
+        decision.by(target.generation(), target.cost())
     }
 
-    pub(super) async fn check(&self, charge: &Charge<'_>) -> Decision {
-        let charges = std::slice::from_ref(charge);
-        self.visit(charges, &[OnFailure::Local], true, None).await
-    }
-
-    pub(super) async fn refund(&self, request: &Request<'_>, decision: &Decision) {
-        let rules = self.rules.load_full();
-        self.refund_on(&rules.meet(request), decision).await;
-    }
-
-    pub(super) async fn refund_on(&self, met: &Met<'_>, decision: &Decision) {
-        self.give_back(&charges_of(met, decision), decision).await;
-    }
-
-    /// What was decided without the store is given back to this process's own buckets.
-    pub(super) async fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) {
+    /// Gives back what was charged. What was decided without the store is given back to this process's own buckets.
+    pub(super) async fn refund(&self, charges: &[Charge<'_>], decision: &Decision) {
         for charge in charges {
             let mut tiers = decision.tiers().iter();
             let Some(tier) = tiers.find(|tier| tier.rule() == charge.bucket.rule()) else {
@@ -238,88 +267,68 @@ impl SharedLimiter {
                 {
                     tracing::debug!(%error, "a refund did not reach the store");
                 }
-                // After the store did: another request may have been denied in between.
+                // After the store did it: another request may have been denied in between.
                 self.denials.forget(&charge.bucket);
             }
         }
     }
 
-    /// What was used, as the store knows it.
-    pub(super) async fn inspect(
-        &self,
-        rules: &RuleSet,
-        request: &Request<'_>,
-    ) -> Result<Vec<Usage>, RedisError> {
-        inspect_store(&self.store, rules, request).await
+    pub(super) async fn inspect(&self, target: &Target<'_>) -> Result<Vec<Usage>, RedisError> {
+        inspect_store(&self.store, target).await
     }
 
-    /// Forgets what was used. What cannot be reached cannot be forgotten: then this is an error.
-    pub(super) async fn reset(
-        &self,
-        rules: &RuleSet,
-        request: &Request<'_>,
-    ) -> Result<Vec<Usage>, RedisError> {
-        let met = rules.meet(request);
-        let meant = meant(rules, &met);
-        let named = || meant.iter().map(|rule| rule.bucket(met.request()));
-        for bucket in named() {
+    pub(super) async fn reset(&self, target: &Target<'_>) -> Result<Vec<Usage>, RedisError> {
+        match target.buckets() {
+            Buckets::Matched(view) => self.reset_request(&view).await,
+            Buckets::Key { key, limit } => {
+                let charge = key_charge(key, limit, 0);
+                self.local.reset_one(&charge.bucket);
+                let done = reset_stored_key(&self.store, charge).await;
+                // After the store did it: another request may have been denied in between.
+                self.denials.forget(&charge.bucket);
+                done
+            }
+        }
+    }
+
+    async fn reset_request(&self, view: &MatchedView<'_>) -> Result<Vec<Usage>, RedisError> {
+        let rules = reset_rules(view);
+        let buckets = || rules.iter().map(|rule| rule.bucket(view.request));
+        for bucket in buckets() {
             self.local.reset_one(&bucket);
         }
-        let done = reset_store(&self.store, rules, &met, &meant).await;
-        // After the store did: somebody may have been denied in between.
-        let is_other = |usage: &Usage| usage.bucket() != WhichBucket::Asked;
+        let done = reset_store(&self.store, view, &rules).await;
+        // After the store did it: another request may have been denied in between.
+        let is_other = |usage: &Usage| usage.bucket() != BucketKind::Matched;
         match &done {
             Ok(usages) if !usages.iter().any(is_other) => {
-                named().for_each(|bucket| self.denials.forget(&bucket));
+                buckets().for_each(|bucket| self.denials.forget(&bucket));
             }
-            // Nobody can say which buckets these were.
+            // It is not known which buckets these were.
             _ => self.denials.forget_all(),
         }
         done
     }
 
-    pub(super) async fn reset_bucket(&self, bucket: &Bucket<'_>) -> Result<(), RedisError> {
-        self.local.reset_one(bucket);
-        let done = self.store.reset(std::slice::from_ref(bucket)).await;
-        // After the store did: somebody may have been denied in between.
-        self.denials.forget(bucket);
-        done
-    }
-
-    /// Several requests at once.
-    pub(super) async fn take_together(&self, together: &Together<'_, '_>) -> Joint {
-        let (charges, sent) = (&together.charges, Instant::now());
+    pub(super) async fn decide_jointly(&self, target: &JointTarget<'_>) -> JointDecision {
+        let (charges, sent) = (&target.charges, Instant::now());
         if let Some((denied, whole)) = self.recall(charges, sent) {
-            return together.remembered(denied, whole);
+            return target.remembered(denied, whole);
         }
-        let deadline = together.deadline();
-        let whole = (self.ask(charges, &together.policies(), true, sent, deadline)).await;
-        together.decided(whole)
+        let deadline = target.deadline();
+        let whole = (self.ask(charges, &target.policies(), true, sent, deadline)).await;
+        target.decided(whole)
     }
 
-    /// Looks at several requests at once. What was denied a moment ago does not matter.
-    pub(super) async fn peek_together(&self, together: &Together<'_, '_>) -> Joint {
-        let (policies, deadline) = (together.policies(), together.deadline());
-        let charges = &together.charges;
+    /// Looks at several requests at once. Remembered denials do not matter.
+    pub(super) async fn peek_jointly(&self, target: &JointTarget<'_>) -> JointDecision {
+        let (policies, deadline) = (target.policies(), target.deadline());
+        let charges = &target.charges;
         let whole = (self.ask(charges, &policies, false, Instant::now(), deadline)).await;
-        together.decided(whole)
+        target.decided(whole)
     }
 
-    async fn visit(
-        &self,
-        charges: &[Charge<'_>],
-        policies: &[OnFailure],
-        charging: bool,
-        deadline: Option<Duration>,
-    ) -> Decision {
-        let sent = Instant::now();
-        if charging && let Some((_, decision)) = self.recall(charges, sent) {
-            return decision;
-        }
-        self.ask(charges, policies, charging, sent, deadline).await
-    }
-
-    /// What was denied to one of these charges a while ago and still is: which, and the decision.
+    /// A denial of one of these charges that still holds: which, and the decision.
     fn recall(&self, charges: &[Charge<'_>], now: Instant) -> Option<(usize, Decision)> {
         let (denied, outcome) = self.denials.recall(charges, now)?;
         self.remembered.fetch_add(1, Ordering::Relaxed);
@@ -379,7 +388,7 @@ impl SharedLimiter {
         decision
     }
 
-    /// Without the store: each rule by its policy.
+    /// Decides without the store, each rule by its policy.
     fn fall_back(
         &self,
         charges: &[Charge<'_>],
@@ -420,13 +429,14 @@ impl SharedLimiter {
         Decision::of_many(tiers, admitted, at_us, source).stepped(self.local.clock_step_s())
     }
 
-    /// This process's careful part of a limit.
+    /// This process's share of a limit.
     fn share(&self, limit: &Limit) -> Limit {
-        limit.share(CAREFUL.0, CAREFUL.1 * u64::from(self.instances.now()))
+        let (part, whole) = FALLBACK_SHARE;
+        limit.share(part, whole * u64::from(self.instances.now()))
     }
 }
 
-/// A charge as it is when the store cannot be asked. What is open or closed is looked at, and not charged.
+/// A charge as it is without the store. The buckets of rules that are open or closed are looked at, and not charged.
 fn without_store<'a>(charge: &Charge<'a>, limit: &'a Limit, policy: OnFailure) -> Charge<'a> {
     Charge {
         limit,
@@ -438,7 +448,7 @@ fn without_store<'a>(charge: &Charge<'a>, limit: &'a Limit, policy: OnFailure) -
     }
 }
 
-/// When to come back if a rule lets nothing pass: the store may be back any moment.
+/// When to come back after a rule denied everything: the store may be back at any moment.
 const CLOSED_WAIT_US: u64 = 1_000_000;
 
 fn decision(charges: &[Charge<'_>], taken: &Taken) -> Decision {

@@ -85,6 +85,17 @@ impl PathClasses {
     }
 }
 
+impl IntoIterator for PathClasses {
+    type Item = PathClass;
+    type IntoIter = std::vec::IntoIter<PathClass>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let classes = PathClass::ALL.into_iter();
+        let contained: Vec<PathClass> = classes.filter(|class| self.contains(*class)).collect();
+        contained.into_iter()
+    }
+}
+
 impl FromIterator<PathClass> for PathClasses {
     fn from_iter<I: IntoIterator<Item = PathClass>>(classes: I) -> Self {
         Self((classes.into_iter()).fold(0, |bits, class| bits | class.bit()))

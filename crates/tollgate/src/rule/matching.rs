@@ -1,4 +1,4 @@
-//! What a request must look like for a rule or a cost to count.
+//! The conditions under which a rule or a cost applies to a request.
 
 use std::fmt;
 
@@ -14,11 +14,12 @@ use crate::request::Request;
 /// ```
 /// use tollgate::Match;
 ///
-/// let posts_charges = Match::new().methods(["POST"])?.path("/v1/charges/{*rest}".parse()?);
-/// # let _ = posts_charges;
+/// let charges = Match::new().methods(["POST"])?.path("/v1/charges/{*rest}".parse()?);
+/// assert_eq!(charges.to_string(), "method POST, path /v1/charges/{*rest}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "conditions do nothing until a rule or a cost has them"]
 pub struct Match {
     methods: SmallVec<[Box<str>; 2]>,
     host: Option<Host>,
@@ -35,11 +36,11 @@ pub(crate) enum Host {
     Below(Box<str>),
 }
 
-/// Which values something else may have.
+/// Which values of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attribute {
     pub(crate) name: Name,
-    /// Any of these; whichever, if there are none.
+    /// One of these; any value if there are none.
     pub(crate) values: Vec<Box<str>>,
 }
 
@@ -48,12 +49,11 @@ const ANY: &str = "*";
 
 impl Match {
     /// Every request.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only requests by one of these methods. Who may GET may ask for the HEAD alone, so GET means both.
+    /// Only requests with one of these methods. GET includes HEAD.
     ///
     /// # Errors
     /// When there is none, or one is not a method.
@@ -78,7 +78,7 @@ impl Match {
     /// Only requests to this host, or to all hosts below one: `*.example.com`. Ports and case do not matter.
     ///
     /// # Errors
-    /// When it is not a host's name.
+    /// When it is not the name of a host.
     pub fn host(mut self, host: &str) -> Result<Self, MatchError> {
         let below = host.strip_prefix("*.");
         let name = parse_host(below.unwrap_or(host));
@@ -91,24 +91,21 @@ impl Match {
     }
 
     /// Only requests for paths of this pattern.
-    #[must_use]
     pub fn path(mut self, pattern: Pattern) -> Self {
         self.path = Some(pattern);
         self
     }
 
-    /// Only requests by callers of one of these plans.
-    #[must_use]
+    /// Only requests of clients with one of these plans.
     pub fn plans<P: Into<String>>(mut self, plans: impl IntoIterator<Item = P>) -> Self {
         self.plans = plans.into_iter().map(|plan| plan.into().into()).collect();
         self
     }
 
-    /// Only requests of which this has one of these values; `*` stands for any. If a request says several values, one of them is
-    /// enough.
+    /// Only requests whose attribute has one of these values; `*` stands for any. If a request has several values, one of them is
+    /// enough; for an [exception](super::Rule::except) all of them are needed.
     ///
-    /// Headers are attributes that are called `header:` and their names in small letters.
-    #[must_use]
+    /// Headers are attributes named `header:` and their name in lower case.
     pub fn attribute<V: Into<String>>(
         mut self,
         name: Name,
@@ -127,17 +124,17 @@ impl Match {
         self.path.as_ref()
     }
 
-    /// The plans, if only some are meant.
+    /// The plans. None means every plan.
     pub fn plan_names(&self) -> impl Iterator<Item = &str> {
         self.plans.iter().map(|plan| &**plan)
     }
 
-    /// What it looks at beside method, host, path and plan.
+    /// The attributes that the conditions look at.
     pub fn attribute_names(&self) -> impl Iterator<Item = Name> {
         self.attributes.iter().map(|attribute| attribute.name)
     }
 
-    /// Whether every request meets it.
+    /// Whether every request meets the conditions, because there are none.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         *self == Self::default()
@@ -159,7 +156,7 @@ impl Match {
         &self.attributes
     }
 
-    /// With its path in small letters.
+    /// With its path in lower case.
     pub(crate) fn ignoring_case(&self) -> Self {
         Self {
             path: self.path.as_ref().map(Pattern::in_small_letters),
@@ -169,12 +166,12 @@ impl Match {
 
     /// Whether the request meets all conditions but that of the path, which is known to be met.
     pub(crate) fn fits_beside_path(&self, request: &Request<'_>) -> bool {
-        self.misses_beside_path(request).is_none()
+        self.mismatch_beside_path(request).is_none()
     }
 
     /// The first condition that the request does not meet.
     #[must_use]
-    pub fn misses(&self, request: &Request<'_>) -> Option<Mismatch<'_>> {
+    pub fn mismatch(&self, request: &Request<'_>) -> Option<Mismatch<'_>> {
         if let Some(pattern) = &self.path
             && !request
                 .path_view()
@@ -182,10 +179,10 @@ impl Match {
         {
             return Some(Mismatch(Missed::Path(pattern)));
         }
-        self.misses_beside_path(request).map(Mismatch)
+        self.mismatch_beside_path(request).map(Mismatch)
     }
 
-    fn misses_beside_path(&self, request: &Request<'_>) -> Option<Missed<'_>> {
+    fn mismatch_beside_path(&self, request: &Request<'_>) -> Option<Missed<'_>> {
         if !self.methods.is_empty() && !self.allows_method(request.method_name()) {
             return Some(Missed::Method(&self.methods));
         }
@@ -207,13 +204,21 @@ impl Match {
         missed.map(Missed::Attribute)
     }
 
+    /// Whether the request is surely one of these, however its attributes are read: of several values, a server may look at any.
+    pub(crate) fn excepts(&self, request: &Request<'_>) -> bool {
+        self.mismatch(request).is_none()
+            && self.attributes.iter().all(|attribute| {
+                request.all_values(attribute.name, |there| attribute.allows(there))
+            })
+    }
+
     fn allows_method(&self, method: Option<&str>) -> bool {
         let Some(method) = method else { return false };
         let allows = |wanted: &str| self.methods.iter().any(|known| **known == *wanted);
         allows(method) || (method == "HEAD" && allows("GET"))
     }
 
-    /// Of several that a request meets, the greatest says most of it.
+    /// Of several that a request meets, the greatest is the most specific.
     pub(crate) fn specificity(&self) -> Specificity {
         let host = match &self.host {
             None => 0,
@@ -230,7 +235,36 @@ impl Match {
     }
 }
 
-/// How much conditions say, the path first.
+/// The conditions in words: `method POST, path /v1/charges`.
+impl fmt::Display for Match {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut conditions: Vec<String> = Vec::new();
+        if !self.methods.is_empty() {
+            conditions.push(format!("method {}", self.methods.join(" or ")));
+        }
+        if let Some(host) = &self.host {
+            conditions.push(format!("host {host}"));
+        }
+        if let Some(path) = &self.path {
+            conditions.push(format!("path {path}"));
+        }
+        if !self.plans.is_empty() {
+            conditions.push(format!("plan {}", self.plans.join(" or ")));
+        }
+        for Attribute { name, values } in &self.attributes {
+            conditions.push(match values.is_empty() {
+                true => format!("any {name}"),
+                false => format!("{name} {}", values.join(" or ")),
+            });
+        }
+        match conditions.is_empty() {
+            true => f.write_str("every request"),
+            false => f.write_str(&conditions.join(", ")),
+        }
+    }
+}
+
+/// How specific conditions are, the path first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Specificity {
     path: Vec<Shape>,
@@ -265,7 +299,17 @@ impl fmt::Display for Host {
     }
 }
 
-/// A condition that a request does not meet. Says which.
+/// A condition that a request does not meet. Its text says which.
+///
+/// ```
+/// use tollgate::{Match, Request};
+///
+/// let posts = Match::new().methods(["POST"])?;
+/// let request = Request::new().method("GET");
+/// let mismatch = posts.mismatch(&request).expect("a GET is not a POST");
+/// assert_eq!(mismatch.to_string(), "the method is not POST");
+/// # Ok::<(), tollgate::MatchError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch<'a>(Missed<'a>);
 
@@ -295,11 +339,18 @@ impl fmt::Display for Mismatch<'_> {
     }
 }
 
-/// Conditions that cannot be met.
+/// Conditions that no request can meet.
+///
+/// ```
+/// use tollgate::Match;
+///
+/// let error = Match::new().methods(["GET /"]).unwrap_err();
+/// assert_eq!(error.to_string(), "\"GET /\" is not a method; use names such as GET or POST");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MatchError {
-    /// A list of methods without one.
+    /// An empty list of methods.
     NoMethod,
     /// Text that is not a method.
     Method(String),
@@ -311,14 +362,14 @@ impl fmt::Display for MatchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoMethod => f.write_str(
-                "an empty list of methods would meet no request; leave it out for all methods",
+                "an empty list of methods would match no request; leave it out for all methods",
             ),
-            Self::Method(said) => {
-                write!(f, "{said:?} is not a method; use names such as GET or POST")
+            Self::Method(text) => {
+                write!(f, "{text:?} is not a method; use names such as GET or POST")
             }
-            Self::Host(said) => write!(
+            Self::Host(text) => write!(
                 f,
-                "{said:?} is not a host; use a name such as api.example.com, or *.example.com for all below it"
+                "{text:?} is not a host; use a name such as api.example.com, or *.example.com for all below it"
             ),
         }
     }

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
 
-use super::{Charge, Refund, Store, Taken};
+use super::{Charge, Refund, StoreOperations, Taken};
 use crate::bucket::Bucket;
 use crate::clock::Clock;
 use crate::limit::{Algorithm, Limit};
@@ -33,7 +33,16 @@ use record::Record;
 use table::Table;
 
 /// How a [`MemoryStore`] is set up.
+///
+/// ```
+/// use tollgate::store::{MemoryConfig, MemoryStore};
+///
+/// let store = MemoryStore::with_config(MemoryConfig::default().max_keys(10_000_000));
+/// # let _ = store;
+/// ```
 #[derive(Clone, Debug)]
+#[must_use = "a configuration does nothing until a store has it"]
+#[non_exhaustive]
 pub struct MemoryConfig {
     /// Maximum number of keys; 1,000,000 by default, which take 30 to 60 MB once they are there. Beyond that, new keys take the
     /// place of expired ones, then of those that have used at most half of their limit, the ones first that would expire first
@@ -58,7 +67,36 @@ impl Default for MemoryConfig {
     }
 }
 
-/// What a [`MemoryStore`] holds.
+impl MemoryConfig {
+    /// Sets [`max_keys`](Self::max_keys).
+    pub fn max_keys(mut self, max_keys: usize) -> Self {
+        self.max_keys = max_keys;
+        self
+    }
+
+    /// Sets [`max_log_entries`](Self::max_log_entries).
+    pub fn max_log_entries(mut self, max_log_entries: usize) -> Self {
+        self.max_log_entries = max_log_entries;
+        self
+    }
+
+    /// Sets the [`clock`](Self::clock).
+    pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
+        self.clock = clock.into();
+        self
+    }
+}
+
+/// What a [`MemoryStore`] holds: see [`Limiter::memory_stats`](crate::Limiter::memory_stats).
+///
+/// ```
+/// use tollgate::LocalLimiter;
+///
+/// let limiter = LocalLimiter::new();
+/// limiter.check("client-7", &"1/s".parse()?, 1).into_result()?;
+/// assert_eq!(limiter.memory_stats().keys, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
@@ -77,6 +115,14 @@ pub struct MemoryStats {
 }
 
 /// Keeps usage in this process.
+///
+/// ```
+/// use tollgate::Limiter;
+/// use tollgate::store::MemoryStore;
+///
+/// let limiter = Limiter::new(MemoryStore::new());
+/// # let _ = limiter;
+/// ```
 #[derive(Debug)]
 pub struct MemoryStore {
     /// One slot per key.
@@ -104,12 +150,12 @@ impl MemoryStore {
     /// A store with the default configuration.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(MemoryConfig::default())
+        Self::with_config(MemoryConfig::default())
     }
 
     /// A store with this configuration.
     #[must_use]
-    pub fn with(config: MemoryConfig) -> Self {
+    pub fn with_config(config: MemoryConfig) -> Self {
         Self {
             own: Table::new(config.max_keys).evicting(),
             common: Table::new(MOST_EVERYBODYS + MOST_SHARED),
@@ -252,7 +298,7 @@ impl Default for MemoryStore {
     }
 }
 
-impl Store for MemoryStore {
+impl StoreOperations for MemoryStore {
     type Error = Infallible;
 
     async fn take(&self, charges: &[Charge<'_>]) -> Result<Taken, Infallible> {

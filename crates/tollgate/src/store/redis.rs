@@ -35,7 +35,7 @@ pub use health::ServerWarning;
 pub use meter::{Spread, StoreCalls};
 pub use tls::{RedisIdentity, RedisTls};
 
-use super::{Charge, Outcome, Refund, Store, Taken};
+use super::{Charge, Outcome, Refund, StoreOperations, Taken};
 use crate::bucket::Bucket;
 use crate::dimension::Part;
 use crate::limit::Limit;
@@ -605,7 +605,7 @@ impl Slots {
     }
 }
 
-impl Store for RedisStore {
+impl StoreOperations for RedisStore {
     type Error = RedisError;
 
     async fn take(&self, charges: &[Charge<'_>]) -> Result<Taken, RedisError> {

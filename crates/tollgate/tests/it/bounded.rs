@@ -1,16 +1,17 @@
 //! Floods of keys: memory stays within its bound, newcomers are served, and no bucket that is more than half used is forgotten.
 
-use tollgate::store::MemoryConfig;
+use tollgate::store::{MemoryConfig, MemoryStore};
 use tollgate::{Clock, Limiter, ManualClock};
 
 use crate::support::{NOON_US, clock, limit, run, us};
 
 fn small(clock: &ManualClock, max_keys: usize) -> Limiter {
-    Limiter::in_memory_with(MemoryConfig {
-        max_keys,
-        max_log_entries: 10_000,
-        clock: Clock::from(clock),
-    })
+    Limiter::new(MemoryStore::with_config(
+        MemoryConfig::default()
+            .max_keys(max_keys)
+            .max_log_entries(10_000)
+            .clock(Clock::from(clock)),
+    ))
 }
 
 #[test]
@@ -21,9 +22,9 @@ fn a_flood_of_new_keys_stays_within_the_bound() {
         let limiter = small(&clock, 1_000);
         let limit = limit(text);
         for i in 0..100_000_u32 {
-            run(limiter.check(i.to_be_bytes(), &limit, 1));
+            let _ = run(limiter.check(i.to_be_bytes(), &limit, 1));
         }
-        let stats = limiter.stats().unwrap();
+        let stats = limiter.memory_stats().unwrap();
         // A few shared buckets may come on top.
         assert!(stats.keys <= 1_000 + 17, "{stats:?}");
         // 60 bytes a key, and some chunks of 64 slots.
@@ -49,7 +50,7 @@ fn newcomers_are_served_in_a_flood_of_new_keys() {
         let limit = limit(text);
         let (mut served, mut beyond) = (0, 0);
         for i in 0..100_000_u32 {
-            run(limiter.check(i.to_be_bytes(), &limit, 1));
+            let _ = run(limiter.check(i.to_be_bytes(), &limit, 1));
             if i.is_multiple_of(500) {
                 let newcomer = format!("newcomer-{i}");
                 let all = (0..5).all(|_| run(limiter.check(&newcomer, &limit, 1)).allowed());
@@ -58,7 +59,7 @@ fn newcomers_are_served_in_a_flood_of_new_keys() {
             }
         }
         assert_eq!((served, beyond), (200, 0), "{text}");
-        assert_eq!(limiter.stats().unwrap().shared, 0, "{text}");
+        assert_eq!(limiter.memory_stats().unwrap().shared, 0, "{text}");
     }
 }
 
@@ -69,10 +70,10 @@ fn a_flood_evicts_its_own_keys_first() {
     let limit = limit("5/h");
     let clients: Vec<String> = (0..100).map(|i| format!("client-{i}")).collect();
     for client in &clients {
-        run(limiter.check(client, &limit, 2));
+        let _ = run(limiter.check(client, &limit, 2));
     }
     for i in 0..20_000_u32 {
-        run(limiter.check(i.to_be_bytes(), &limit, 1));
+        let _ = run(limiter.check(i.to_be_bytes(), &limit, 1));
     }
     let kept = (clients.iter())
         .filter(|client| run(limiter.check(client, &limit, 0)).remaining() == Some(3))
@@ -92,7 +93,7 @@ fn every_key_up_to_the_bound_has_its_own_bucket() {
     }
     let next = run(limiter.check(b"one more", &limit, 1));
     assert!(next.tiers()[0].is_shared());
-    assert_eq!(limiter.stats().unwrap().shared, 1);
+    assert_eq!(limiter.memory_stats().unwrap().shared, 1);
 }
 
 /// More than half of its limit is used, by each algorithm.
@@ -112,14 +113,14 @@ fn a_flood_does_not_reset_a_heavily_used_bucket() {
             assert!(run(limiter.check("victim", &limit, 1)).allowed());
         }
         for i in 0..50_000_u32 {
-            run(limiter.check(i.to_be_bytes(), &limit, 1));
+            let _ = run(limiter.check(i.to_be_bytes(), &limit, 1));
             if i.is_multiple_of(1_000) {
                 let left = run(limiter.check("victim", &limit, 0));
                 assert_eq!(left.remaining(), Some(1), "{text}");
                 assert!(!left.tiers()[0].is_shared());
             }
         }
-        assert!(limiter.stats().unwrap().evicted > 10_000, "{text}");
+        assert!(limiter.memory_stats().unwrap().evicted > 10_000, "{text}");
     }
 }
 
@@ -134,7 +135,7 @@ fn a_key_that_is_evicted_again_and_again_stays_within_the_stated_bound() {
     let mut now_us = NOON_US;
     for i in 0..100_000_u32 {
         // Later than the victim's, so they would expire later.
-        run(limiter.check(i.to_be_bytes(), &limit, 5));
+        let _ = run(limiter.check(i.to_be_bytes(), &limit, 5));
         if run(limiter.check("victim", &limit, 0)).remaining() > Some(5) {
             let fits = (0..5).take_while(|_| run(limiter.check("victim", &limit, 1)).allowed());
             log.push((now_us, fits.count() as u64));
@@ -163,7 +164,7 @@ fn keys_that_share_are_limited_together() {
     let limit = limit("1/min burst 2");
     for i in 0..64_u32 {
         // More than half of the limit, so none of them is evicted.
-        run(limiter.check(i.to_be_bytes(), &limit, 2));
+        let _ = run(limiter.check(i.to_be_bytes(), &limit, 2));
     }
     let admitted = (0..1_000_u32)
         .filter(|i| run(limiter.check(format!("new-{i}"), &limit, 1)).allowed())
@@ -179,11 +180,11 @@ fn what_says_nothing_any_more_makes_room_by_itself() {
     for round in 0..50_u32 {
         for i in 0..1_000_u32 {
             let key = [round.to_be_bytes(), i.to_be_bytes()].concat();
-            run(limiter.check(key, &limit, 10));
+            let _ = run(limiter.check(key, &limit, 10));
         }
         clock.advance(us(1_100_000));
     }
-    let stats = limiter.stats().unwrap();
+    let stats = limiter.memory_stats().unwrap();
     assert_eq!(stats.live_keys, 0, "{stats:?}");
     // Rounds begin with the last round's keys still there; the sweep keeps pace with the new ones.
     assert!(stats.shared < 5_000, "{stats:?}");
@@ -201,33 +202,34 @@ fn a_quiet_store_is_cleaned_and_its_memory_used_again() {
         }
     };
     flood("first");
-    let slots = limiter.stats().unwrap().slots;
+    let slots = limiter.memory_stats().unwrap().slots;
     assert!(slots >= 90_000);
     clock.advance(us(60_000_000));
     // A few clients go on; the takes alone clean up.
     for i in 0..4_000_000_u32 {
         clock.advance(us(1));
-        run(limiter.check((i % 512).to_be_bytes(), &limit, 1));
+        let _ = run(limiter.check((i % 512).to_be_bytes(), &limit, 1));
     }
     assert!(
-        limiter.stats().unwrap().keys < 1_000,
+        limiter.memory_stats().unwrap().keys < 1_000,
         "{:?}",
-        limiter.stats().unwrap()
+        limiter.memory_stats().unwrap()
     );
     clock.advance(us(60_000_000));
     flood("second");
-    let again = limiter.stats().unwrap().slots;
+    let again = limiter.memory_stats().unwrap().slots;
     assert!(again < slots + slots / 6, "{slots} slots became {again}");
 }
 
 #[test]
 fn a_flood_of_log_entries_is_merged_and_admits_nothing_more() {
     let clock = clock();
-    let limiter = Limiter::in_memory_with(MemoryConfig {
-        max_keys: 10,
-        max_log_entries: 100,
-        clock: Clock::from(&clock),
-    });
+    let limiter = Limiter::new(MemoryStore::with_config(
+        MemoryConfig::default()
+            .max_keys(10)
+            .max_log_entries(100)
+            .clock(Clock::from(&clock)),
+    ));
     let limit = limit("1000 per 1s sliding_log");
     let mut log = Vec::new();
     for at in 0..5_000 {
@@ -237,9 +239,9 @@ fn a_flood_of_log_entries_is_merged_and_admits_nothing_more() {
         }
     }
     assert!(
-        limiter.stats().unwrap().log_entries <= 101,
+        limiter.memory_stats().unwrap().log_entries <= 101,
         "{:?}",
-        limiter.stats().unwrap()
+        limiter.memory_stats().unwrap()
     );
     let most = tollgate_referee::Log::new(log).most_in_any_window(1_000_000);
     assert!(most.admitted <= 1_000, "{most}");
@@ -249,19 +251,20 @@ fn a_flood_of_log_entries_is_merged_and_admits_nothing_more() {
 #[test]
 fn one_log_may_use_all_the_room_there_is() {
     let clock = clock();
-    let limiter = Limiter::in_memory_with(MemoryConfig {
-        max_keys: 1_000_000,
-        max_log_entries: 20_000,
-        clock: Clock::from(&clock),
-    });
+    let limiter = Limiter::new(MemoryStore::with_config(
+        MemoryConfig::default()
+            .max_keys(1_000_000)
+            .max_log_entries(20_000)
+            .clock(Clock::from(&clock)),
+    ));
     let limit = limit("20000 per 1m sliding_log");
     for _ in 0..20_000 {
         clock.advance(us(1));
         assert!(run(limiter.check("key", &limit, 1)).allowed());
     }
-    assert_eq!(limiter.stats().unwrap().log_entries, 20_000);
-    run(limiter.reset_key("key")).unwrap();
-    assert_eq!(limiter.stats().unwrap().log_entries, 0);
+    assert_eq!(limiter.memory_stats().unwrap().log_entries, 20_000);
+    run(limiter.key("key", &limit).reset()).unwrap();
+    assert_eq!(limiter.memory_stats().unwrap().log_entries, 0);
 }
 
 #[test]
@@ -269,15 +272,15 @@ fn what_was_taken_from_a_shared_bucket_is_not_given_back_to_a_key() {
     let clock = clock();
     let limiter = small(&clock, 2);
     let limit = limit("1/day burst 10");
-    run(limiter.check("first", &limit, 1));
-    run(limiter.check("another", &limit, 1));
+    let _ = run(limiter.check("first", &limit, 1));
+    let _ = run(limiter.check("another", &limit, 1));
     let decision = run(limiter.check("second", &limit, 10));
     assert!(decision.allowed() && decision.tiers()[0].is_shared());
-    run(limiter.reset_key("first")).unwrap();
-    run(limiter.reset_key("another")).unwrap();
+    run(limiter.key("first", &limit).reset()).unwrap();
+    run(limiter.key("another", &limit).reset()).unwrap();
     // Now there is room for a bucket of its own.
     assert!(run(limiter.check("second", &limit, 10)).allowed());
-    run(limiter.refund_key("second", &limit, 10, decision));
+    run(limiter.key("second", &limit).refund(decision));
     assert!(!run(limiter.check("second", &limit, 1)).allowed());
 }
 
@@ -293,8 +296,8 @@ fn a_key_that_gets_its_own_bucket_uses_at_most_as_much_again() {
     let mut now_us = NOON_US;
     for round in 0..200_u64 {
         // Others fill the store, and are forgotten after a tenth of a second; the key, if it rests for long enough.
-        run(limiter.check(format!("first-{round}"), &limit, 1));
-        run(limiter.check(format!("second-{round}"), &limit, 1));
+        let _ = run(limiter.check(format!("first-{round}"), &limit, 1));
+        let _ = run(limiter.check(format!("second-{round}"), &limit, 1));
         for pause_us in [110_000, 200_000 + round * 7_919 % 1_300_000] {
             for _ in 0..30 {
                 let decision = run(limiter.check("key", &limit, 1));

@@ -42,18 +42,12 @@ impl Authority {
     fn sign(&self, params: &CertificateParams) -> RedisIdentity {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        RedisIdentity {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        }
+        RedisIdentity::new(certificate.pem(), key.serialize_pem())
     }
 
     /// What a caller has to know who believes nobody else.
     pub(crate) fn believed(&self) -> RedisTls {
-        RedisTls {
-            ca: Some(self.certificate.clone()),
-            identity: None,
-        }
+        RedisTls::default().ca(self.certificate.clone())
     }
 
     /// Files in this folder for a server to show, as its configuration names them.

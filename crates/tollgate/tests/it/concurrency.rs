@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use tollgate::store::{Charge, Store as _};
+use tollgate::store::contract::{Charge, StoreOperations as _};
 use tollgate::{Bucket, Decision, Dimension, Limit, Limiter, LocalLimiter, Request, Rule};
 use tollgate_referee::{Bound, Excess, Log};
 
-use crate::support::{clock, config, limit, limiter, memory, run, us};
+use crate::support::{clock, limit, limiter, memory, run, us};
 
 const THREADS: usize = 8;
 
@@ -135,7 +135,9 @@ fn eight_threads_on_three_tiers_admit_exactly_the_narrowest() {
         let used = judge(client, &|client, _| client == n);
         // What was denied charged nothing: what each bucket has left is its limit less what it admitted.
         let name = format!("client-{n}");
-        let peek = run(limiter.peek(&Request::new().client(&name).route("/elsewhere")));
+        let peek = run(limiter
+            .request(&Request::new().client(&name).route("/elsewhere"))
+            .peek());
         assert_eq!(peek.tiers()[0].remaining(), 700 - used);
     }
 }
@@ -252,7 +254,7 @@ fn every_operation_at_once_keeps_the_books() {
     ]
     .map(|(booked, other)| (limit(booked), limit(other)));
     let clock = clock();
-    let limiter = LocalLimiter::with(config(&clock));
+    let limiter = LocalLimiter::with_store(memory(&clock));
     let booked_keys = ["tokens", "queue", "window", "log", "counter"];
     let left = |nth: usize| {
         limiter
@@ -271,13 +273,13 @@ fn every_operation_at_once_keeps_the_books() {
             let (key, (booked, other)) = (booked_keys[nth], &limits[nth]);
             match i % 11 {
                 // One key for all algorithms, which is forgotten every now and then: nothing to the others.
-                0 => limiter.reset_key("other"),
+                0 => drop(limiter.key("other", other).reset()),
                 1 => drop(limiter.check("other", other, 1)),
                 2 => drop(limiter.check(format!("{thread}-{i}"), other, 1)),
                 3..=5 => {
                     let decision = limiter.check(key, booked, 2);
                     // Also after a denial, which gives nothing back.
-                    limiter.refund_key(key, booked, 2, decision);
+                    limiter.key(key, booked).refund(decision);
                 }
                 _ => {
                     let cost = 1 + i as u64 % 3;
@@ -304,7 +306,7 @@ fn every_operation_at_once_keeps_the_books() {
         assert!(log.admitted() > ROOM - 100, "{limit}: {}", log.admitted());
     }
     clock.advance(Duration::from_secs(30 * 86_400));
-    assert_eq!(limiter.stats().live_keys, 0);
+    assert_eq!(limiter.memory_stats().live_keys, 0);
 }
 
 /// A sweep between the making of a slot and its charge must not let a request pass uncharged.

@@ -4,7 +4,7 @@
 #[cfg(feature = "tls")]
 use std::sync::Arc;
 
-use tollgate::store::{Charge, Fit, Outcome, Refund, Store, Taken};
+use tollgate::store::contract::{Charge, Fit, Outcome, Refund, StoreOperations as Store, Taken};
 #[cfg(feature = "redis")]
 use tollgate::store::{RedisStore, RedisTls};
 use tollgate::{Bucket, Dimension, Limit, ManualClock, Name, Request};

@@ -10,7 +10,8 @@ mod scene;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use tollgate::store::{Charge, RedisClock, RedisConfig, RedisStore, Refund, Store as _};
+use tollgate::store::contract::{Charge, Refund, StoreOperations as _};
+use tollgate::store::{RedisClock, RedisConfig, RedisStore};
 use tollgate::{Bucket, Clock, Decision, Dimension, Limiter, Name, Request, Rule, Source};
 use tollgate_referee::Bound;
 
@@ -458,10 +459,7 @@ fn connecting_may_take_longer_than_the_deadline() {
     let runtime = runtime();
     let proxy = runtime.block_on(Proxy::before(server.socket()));
     proxy.becomes(Wire::Slow(ONE.deadline * 2 / 3));
-    let config = RedisConfig {
-        deadline: ONE.deadline,
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(ONE.deadline);
     let store = RedisStore::open(&proxy.url(), config).unwrap();
     let patience = Instant::now() + Duration::from_secs(20);
     while let Err(error) = runtime.block_on(store.peek(&[])) {
@@ -487,11 +485,9 @@ fn a_refund_of_a_long_log_holds_nobody_up() {
     const ENTRIES: u64 = 50_000;
     let server = Server::start();
     let clock = clock();
-    let config = RedisConfig {
-        clock: RedisClock::Simulated(Clock::from(&clock)),
-        deadline: PATIENT.deadline,
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default()
+        .clock(RedisClock::Simulated(Clock::from(&clock)))
+        .deadline(PATIENT.deadline);
     let store = RedisStore::open(&server.url(), config).unwrap();
     let (runtime, limit) = (runtime(), limit("1000000 per 1d sliding_log"));
     let bucket = Bucket::of_key(b"key");
@@ -529,10 +525,7 @@ fn a_refund_of_a_long_log_holds_nobody_up() {
 
 /// What is said about a server at the start.
 fn warnings(url: &str) -> String {
-    let config = RedisConfig {
-        deadline: PATIENT.deadline,
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(PATIENT.deadline);
     let store = RedisStore::open(url, config).unwrap();
     let warnings = runtime().block_on(store.examine()).unwrap();
     let texts = warnings.iter().map(ToString::to_string);

@@ -8,7 +8,7 @@ use tollgate::{Cost, Dimension, Limiter, LocalLimiter, Match, Request, Rule, Rul
 use tollgate_referee::{Bound, Log};
 
 use crate::concurrency::at_us;
-use crate::support::{clock, config, limit, run};
+use crate::support::{clock, limit, memory, run};
 
 /// Generation `n` has two rules whose figures both say `n`, and so a mixture would be seen.
 fn generation(n: u64, room: u64) -> RuleSet {
@@ -26,7 +26,7 @@ fn generation(n: u64, room: u64) -> RuleSet {
 fn a_hundred_generations_under_eight_threads_mix_never_and_admit_no_more() {
     const ROOM: u64 = 100_000;
     const GENERATIONS: u64 = 100;
-    let limiter = Arc::new(LocalLimiter::with(config(&clock())));
+    let limiter = Arc::new(LocalLimiter::with_store(memory(&clock())));
     limiter.set_rules(generation(1, ROOM));
     let (admitted, decided) = (Mutex::new(Vec::new()), AtomicU64::new(0));
     let is_over = AtomicBool::new(false);
@@ -84,7 +84,7 @@ fn a_hundred_generations_under_eight_threads_mix_never_and_admit_no_more() {
 
 #[test]
 fn what_was_used_stays_used_and_a_decision_says_by_which_generation() {
-    let limiter = Limiter::in_memory_with(config(&clock()));
+    let limiter = Limiter::new(memory(&clock()));
     limiter.set_rules(generation(1, 9));
     let path = tollgate::PathRules::default().normalise("/").unwrap();
     let request = Request::new().client("a").path(&path);
@@ -94,9 +94,13 @@ fn what_was_used_stays_used_and_a_decision_says_by_which_generation() {
     let second = run(limiter.decide(&request));
     assert_eq!((second.generation(), second.remaining()), (11, Some(13)));
     // Rules that are kept elsewhere, for one decision.
-    let third = run(limiter.decide_on(&generation(3, 9).meet(&request)));
+    let third = run(limiter
+        .matched(&generation(3, 9).matching(&request))
+        .decide());
     assert_eq!((third.generation(), third.remaining()), (3, Some(4)));
-    let looked = run(limiter.peek_on(&generation(4, 9).meet(&request.cost(0))));
+    let looked = run(limiter
+        .matched(&generation(4, 9).matching(&request.cost(0)))
+        .peek());
     assert_eq!((looked.generation(), looked.remaining()), (4, Some(5)));
     assert_eq!(limiter.rules().generation(), 11);
 }
@@ -112,35 +116,36 @@ fn costing(cost: u64, per: Dimension) -> RuleSet {
 #[test]
 fn a_refund_gives_back_what_was_taken_whatever_the_rules_say_by_then() {
     let request = Request::new().client("a").plan("free");
-    let left = |limiter: &LocalLimiter| limiter.peek(&request.clone().cost(0)).remaining();
+    let left =
+        |limiter: &LocalLimiter| limiter.request(&request.clone().cost(0)).peek().remaining();
     // Dearer by now: no more comes back than was taken.
-    let limiter = LocalLimiter::with(config(&clock()));
+    let limiter = LocalLimiter::with_store(memory(&clock()));
     limiter.set_rules(costing(2, Dimension::Client));
     let decision = limiter.decide(&request);
-    limiter.decide(&request.clone().cost(15));
+    let _ = limiter.decide(&request.clone().cost(15));
     limiter.set_rules(costing(10, Dimension::Client));
     assert_eq!(left(&limiter), Some(3));
-    limiter.refund(&request, decision);
+    limiter.request(&request).refund(decision);
     assert_eq!(left(&limiter), Some(5));
 
     // Counted by something else by now: nothing was taken there.
-    let limiter = LocalLimiter::with(config(&clock()));
+    let limiter = LocalLimiter::with_store(memory(&clock()));
     limiter.set_rules(costing(2, Dimension::Client).with_generation(1));
     let decision = limiter.decide(&request);
     limiter.set_rules(costing(2, Dimension::Plan).with_generation(2));
-    limiter.decide(&request.clone().cost(15));
-    limiter.refund(&request, decision);
+    let _ = limiter.decide(&request.clone().cost(15));
+    limiter.request(&request).refund(decision);
     assert_eq!(left(&limiter), Some(5));
 }
 
 #[test]
 fn what_was_decided_by_rules_kept_elsewhere_can_be_given_back() {
-    let limiter = Limiter::in_memory_with(config(&clock()));
+    let limiter = Limiter::new(memory(&clock()));
     let rules = costing(2, Dimension::Client).with_generation(7);
     let request = Request::new().client("a");
-    let met = rules.meet(&request);
-    let decision = run(limiter.decide_on(&met));
+    let met = rules.matching(&request);
+    let decision = run(limiter.matched(&met).decide());
     assert_eq!(decision.remaining(), Some(18));
-    run(limiter.refund_on(&met, decision));
-    assert_eq!(run(limiter.peek_on(&met)).remaining(), Some(20));
+    run(limiter.matched(&met).refund(decision));
+    assert_eq!(run(limiter.matched(&met).peek()).remaining(), Some(20));
 }

@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use tollgate::{
-    Decision, Dimension, Limiter, LocalLimiter, ManualClock, Mode, Name, Request, Rule, Usage,
-    WhichBucket,
+    BucketKind, Decision, Dimension, Limiter, LocalLimiter, ManualClock, Mode, Name, Request, Rule,
+    Usage,
 };
 
-use crate::support::{clock, config, limit, one_of_each, run, us};
+use crate::support::{clock, limit, memory, one_of_each, run, us};
 
 pub(crate) const HOME: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
 
@@ -18,7 +18,7 @@ pub(crate) fn rule(id: &str, text: &str, per: &[Dimension]) -> Rule {
 }
 
 pub(crate) fn inspect(limiter: &Limiter, request: &Request<'_>) -> Vec<Usage> {
-    run(limiter.inspect(request)).unwrap()
+    run(limiter.request(request).inspect()).unwrap()
 }
 
 /// The figures of a usage and of a tier, to be compared.
@@ -55,7 +55,7 @@ pub(crate) struct InMemory(pub(crate) ManualClock);
 
 impl Home for InMemory {
     fn limiter(&self, rules: Vec<Rule>) -> Limiter {
-        let limiter = LocalLimiter::with(config(&self.0)).with_rules(rules);
+        let limiter = LocalLimiter::with_store(memory(&self.0)).with_rules(rules);
         limiter.unwrap().into()
     }
 
@@ -86,7 +86,7 @@ fn says_what_decide_said(home: &dyn Home) {
         let usages = inspect(&limiter, &request.clone().cost(1_000_000));
         let seen: Vec<_> = usages.iter().map(figures).collect();
         assert_eq!(seen, said(&decision));
-        assert!((usages.iter()).all(|usage| usage.bucket() == WhichBucket::Asked));
+        assert!((usages.iter()).all(|usage| usage.bucket() == BucketKind::Matched));
         assert_eq!(usages[3].used(), Some(if cost == 2 { 2 } else { 3 }));
     }
     // Time goes on here as it does for a decision that takes nothing.
@@ -159,8 +159,8 @@ fn plans_are_told_apart(home: &dyn Home) {
     ]);
     let free = Request::new().client("a").ip(HOME);
     let pro = free.clone().plan("pro");
-    run(limiter.decide(&free.clone().cost(3)));
-    run(limiter.decide(&pro.clone().cost(4)));
+    let _ = run(limiter.decide(&free.clone().cost(3)));
+    let _ = run(limiter.decide(&pro.clone().cost(4)));
     let used = |usages: &[Usage], rule: &str, capacity: u64| {
         let mut found = usages.iter().filter(|usage| {
             usage.rule() == Some(Name::new(rule).unwrap())
@@ -187,7 +187,7 @@ fn what_lies_elsewhere_is_shown_to_who_names_it(home: &dyn Home) {
     ]);
     let request = Request::new().client("a");
     let phone = request.clone().attribute(device, "phone");
-    run(limiter.decide(&phone.clone().cost(4)));
+    let _ = run(limiter.decide(&phone.clone().cost(4)));
     let used: Vec<_> = (inspect(&limiter, &phone).iter())
         .map(Usage::used)
         .collect();
@@ -214,14 +214,17 @@ fn in_memory() {
 
 #[test]
 fn in_memory_nothing_comes_to_be() {
-    let limiter = LocalLimiter::with(config(&clock()));
+    let limiter = LocalLimiter::with_store(memory(&clock()));
     let rules = [
         rule("client", "10/s", &[Dimension::Client]),
         rule("everyone", "10/s", &[]),
     ];
     let limiter = limiter.with_rules(rules).unwrap();
-    assert_eq!(limiter.inspect(&Request::new().client("a")).len(), 2);
-    assert_eq!(limiter.stats().keys, 0);
+    assert_eq!(
+        limiter.request(&Request::new().client("a")).inspect().len(),
+        2
+    );
+    assert_eq!(limiter.memory_stats().keys, 0);
 }
 
 #[cfg(feature = "redis")]
@@ -259,7 +262,7 @@ pub(crate) mod over_redis {
     }
 
     pub(crate) fn over(store: RedisStore, rules: Vec<Rule>) -> Limiter {
-        let limiter = Limiter::over(store, one_instance());
+        let limiter = Limiter::builder(store).shared(one_instance()).build();
         limiter.with_rules(rules).unwrap()
     }
 
@@ -338,7 +341,7 @@ pub(crate) mod over_redis {
             let mut used: Vec<u64> = usages
                 .iter()
                 .filter(|usage| usage.rule() == rule)
-                .filter(|usage| (usage.bucket() == WhichBucket::Asked) == is_asked)
+                .filter(|usage| (usage.bucket() == BucketKind::Matched) == is_asked)
                 .map(|usage| usage.used().unwrap())
                 .collect();
             used.sort_unstable();
@@ -369,13 +372,13 @@ pub(crate) mod over_redis {
         let request = Request::new().client("a").route("/x").cost(5);
         let decision = run(limiter.decide(&request));
         let mut fewer = per_route();
-        fewer.remove(0);
+        let _ = fewer.remove(0);
         let usages = inspect(&home.limiter(fewer), &request);
         let known: Vec<_> = usages.iter().map(Usage::used).collect();
         assert_eq!(known, [Some(5), Some(5), None]);
         let gone = &usages[2];
         assert_eq!((gone.rule(), gone.limit()), (None, None));
-        assert!(matches!(gone.bucket(), WhichBucket::Other(_)));
+        assert!(matches!(gone.bucket(), BucketKind::Other(_)));
         // Rounded up by a sixteenth at the most.
         let until = decision.tiers()[0].reset_after();
         assert!((until..until * 17 / 16).contains(&gone.reset_after()));
@@ -401,8 +404,8 @@ pub(crate) mod over_redis {
         };
         let request = Request::new().ip(HOME);
         let limiter = home.limiter(plans(&["pro", "max"]));
-        run(limiter.decide(&request.clone().plan("max").cost(2)));
-        run(limiter.decide(&request.clone().plan("pro").cost(3)));
+        let _ = run(limiter.decide(&request.clone().plan("max").cost(2)));
+        let _ = run(limiter.decide(&request.clone().plan("pro").cost(3)));
         let used = |limiter: &Limiter| -> Vec<_> {
             let usages = inspect(limiter, &request);
             usages
@@ -439,7 +442,7 @@ pub(crate) mod over_redis {
         rules.push(rule("everyone", "5/h", &[]));
         let limiter = over(redis.store(), rules);
         let request = Request::new().client("a").route("/x");
-        run(limiter.decide(&request));
+        let _ = run(limiter.decide(&request));
         let before = everything(redis.server());
         assert_eq!(before.len(), 3);
         for later in [us(0), us(1_500_000), Duration::from_secs(7_200)] {
@@ -463,11 +466,11 @@ pub(crate) mod over_redis {
         let rules = || vec![rule("client", "1/h burst 5", &[Dimension::Client])];
         let (limiter, another) = (home.limiter(rules()), home.limiter(rules()));
         let request = Request::new().client("a");
-        run(limiter.decide(&request.clone().cost(5)));
+        let _ = run(limiter.decide(&request.clone().cost(5)));
         for source in [Source::Store, Source::Remembered] {
             assert_eq!(run(limiter.decide(&request)).source(), source);
         }
-        run(another.reset(&request)).unwrap();
+        run(another.request(&request).reset()).unwrap();
         assert_eq!(inspect(&limiter, &request)[0].used(), Some(0));
     }
 
@@ -477,7 +480,7 @@ pub(crate) mod over_redis {
         let store = RedisStore::open(&server.url(), RedisConfig::default()).unwrap();
         let limiter = over(store, per_route());
         server.kill();
-        let error = run(limiter.inspect(&Request::new().client("a"))).unwrap_err();
+        let error = run(limiter.request(&Request::new().client("a")).inspect()).unwrap_err();
         assert!(error.to_string().contains("redis"), "{error}");
         assert_eq!(limiter.shared_stats().unwrap().by_fallback, 0);
     }

@@ -58,20 +58,11 @@ fn runtime() -> Runtime {
 }
 
 fn over(url: &str) -> Limiter {
-    let config = RedisConfig {
-        deadline: Duration::from_secs(5),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(Duration::from_secs(5));
     let store = RedisStore::open(url, config).unwrap();
-    let instances = Instances::Counted {
-        at_least: 1,
-        every: EVERY,
-    };
-    let config = SharedConfig {
-        instances,
-        ..SharedConfig::default()
-    };
-    Limiter::over(store, config)
+    let instances = Instances::counted().every(EVERY);
+    let config = SharedConfig::default().instances(instances);
+    Limiter::builder(store).shared(config).build()
 }
 
 fn counts(limiter: &Limiter) -> u32 {
@@ -253,11 +244,8 @@ fn a_count_beyond_all_reason_leaves_room_for_one() {
     server.kill();
     for count in [1_000_000, u32::MAX] {
         let store = RedisStore::open(&server.url(), RedisConfig::default()).unwrap();
-        let config = SharedConfig {
-            instances: Instances::Fixed(count),
-            ..SharedConfig::default()
-        };
-        let limiter = Limiter::over(store, config);
+        let config = SharedConfig::default().instances(Instances::Fixed(count));
+        let limiter = Limiter::builder(store).shared(config).build();
         let limits = one_of_each().into_iter().chain([limit("1/h burst 10")]);
         for (i, limit) in limits.enumerate() {
             let check = || run(limiter.check(format!("key-{i}"), &limit, 1));

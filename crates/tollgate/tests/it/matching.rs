@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 use tollgate::{
-    Cost, Dimension, Limiter, LocalLimiter, Match, Name, Path, PathRules, Request, Rule, RuleSet,
-    RuleSetError, Standing, parse_host,
+    Applicability, Cost, Dimension, Limiter, LocalLimiter, Match, Name, Path, PathRules, Request,
+    Rule, RuleSet, RuleSetError, parse_host,
 };
 
-use crate::support::{clock, config, limit, run};
+use crate::support::{clock, limit, memory, run};
 
 fn rule(id: &str, when: Match) -> Rule {
     Rule::new(id, limit("1/s burst 100")).unwrap().when(when)
@@ -25,7 +25,7 @@ fn under(pattern: &str) -> Match {
 }
 
 fn ids<'a>(rules: &'a RuleSet, request: &'a Request<'_>) -> Vec<&'static str> {
-    let met = rules.meet(request);
+    let met = rules.matching(request);
     met.rules().iter().map(|rule| rule.id().as_str()).collect()
 }
 
@@ -115,7 +115,7 @@ fn a_method_is_the_same_in_small_letters() {
     }
     assert_eq!(met(&Request::new().method("head")), "all reads");
     let by_method = Rule::new("method", limit("1/h burst 4")).unwrap();
-    let limiter = LocalLimiter::with(config(&clock()))
+    let limiter = LocalLimiter::with_store(memory(&clock()))
         .with_rules([by_method.per([Dimension::Method])])
         .unwrap();
     let decide = |method| limiter.decide(&Request::new().method(method)).allowed();
@@ -150,9 +150,9 @@ fn an_explanation_says_why_a_rule_does_not_apply() {
     let explanation = rules.explain(&request);
     let said: Vec<String> = (explanation.rules.iter())
         .map(|(id, standing)| match standing {
-            Standing::Applies(rule) => format!("{id}: {}", rule.limit()),
-            Standing::Misses(why) => format!("{id}: {why}"),
-            Standing::NotForPlan => format!("{id}: not for this plan"),
+            Applicability::Applies(rule) => format!("{id}: {}", rule.limit()),
+            Applicability::Mismatch(why) => format!("{id}: {why}"),
+            Applicability::OtherPlan => format!("{id}: not for this plan"),
             other => format!("{id}: {other:?}"),
         })
         .collect();
@@ -204,7 +204,7 @@ fn an_endpoint_is_called_by_the_pattern_that_says_most() {
 
 #[test]
 fn buckets_are_named_by_the_pattern_and_not_by_the_path() {
-    let limiter = LocalLimiter::with(config(&clock()))
+    let limiter = LocalLimiter::with_store(memory(&clock()))
         .with_rules([Rule::new("route", limit("1/s burst 3"))
             .unwrap()
             .when(under("/v1/charges/{id}"))
@@ -259,24 +259,24 @@ fn the_cost_that_says_most_counts_and_of_equal_ones_the_first() {
         );
         assert_eq!(rules.explain(&request.cost(7)).cost, 7);
     }
-    let limiter = Limiter::in_memory_with(config(&clock()));
+    let limiter = Limiter::new(memory(&clock()));
     limiter.set_rules(rules);
     let path = path("/reports/generate");
     let request = Request::new().method("POST").path(&path);
     let decision = run(limiter.decide(&request));
     assert_eq!(decision.remaining(), Some(90));
     // What it cost by the rules is what comes back.
-    run(limiter.refund(&request, decision));
-    assert_eq!(run(limiter.peek(&request.cost(0))).remaining(), Some(100));
+    run(limiter.request(&request).refund(decision));
+    assert_eq!(
+        run(limiter.request(&request.cost(0)).peek()).remaining(),
+        Some(100)
+    );
 }
 
 #[test]
 fn case_is_ignored_where_the_server_ignores_it() {
     let rules = || RuleSet::new([rule("c", under("/V1/Charges/{id}"))]).unwrap();
-    let paths = PathRules {
-        ignore_case: true,
-        ..PathRules::default()
-    };
+    let paths = PathRules::default().ignore_case(true);
     for (rules, paths, expected) in [
         (rules(), PathRules::default(), 0),
         (rules().with_paths(paths), paths, 1),
@@ -284,7 +284,7 @@ fn case_is_ignored_where_the_server_ignores_it() {
         for raw in ["/v1/charges/7", "/v1/CHARGES/7;x", "/%561/cHARGES/7"] {
             let path = paths.normalise(raw).unwrap();
             let request = Request::new().path(&path);
-            assert_eq!(rules.meet(&request).rules().len(), expected, "{raw}");
+            assert_eq!(rules.matching(&request).rules().len(), expected, "{raw}");
         }
     }
 }
@@ -305,7 +305,7 @@ fn rules_of_one_id_are_for_the_same_requests() {
     for i in [0, 77, 4_999] {
         let plan = format!("plan-{i}");
         let request = Request::new().path(&path).plan(&plan);
-        let met = rules.meet(&request);
+        let met = rules.matching(&request);
         let plans: Vec<_> = met.rules().iter().map(|rule| rule.plan_name()).collect();
         assert_eq!(plans, [Some(&*plan)]);
     }
@@ -343,7 +343,7 @@ fn one_of_several_values_of_an_attribute_is_enough() {
     let request = Request::new()
         .attribute(region, "us")
         .attribute(region, "eu");
-    let met = rules.meet(&request);
+    let met = rules.matching(&request);
     let bucket = met.bucket(met.rules()[0]);
     let values: Vec<_> = bucket.parts().map(|part| part.value).collect();
     assert_eq!(values, [Some(&b"us"[..])], "it counts by the first");
@@ -499,7 +499,7 @@ proptest! {
         if let Some(x) = x { request = request.attribute(name("x"), x); }
         if let Some(y) = y { request = request.attribute(name("y"), y); }
         let slowly: Vec<&str> = (all.iter())
-            .filter(|rule| rule.conditions().misses(&request).is_none())
+            .filter(|rule| rule.conditions().mismatch(&request).is_none())
             .map(|rule| rule.id().as_str())
             .collect();
         prop_assert_eq!(ids(&rules, &request), slowly);

@@ -1,6 +1,7 @@
 //! Bugs that no script can have, as they lie in how the store is asked: our store, with one bad habit.
 
-use tollgate::store::{Charge, Fit, RedisError, Refund, Store, Taken};
+use tollgate::store::RedisError;
+use tollgate::store::contract::{Charge, Fit, Refund, StoreOperations as Store, Taken};
 use tollgate::{Algorithm, Bucket, Clock, Limit, ManualClock};
 
 use crate::server::OwnRedis;

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use tollgate::store::{Charge, RedisTls, Store as _};
+use tollgate::store::RedisTls;
+use tollgate::store::contract::{Charge, StoreOperations as _};
 use tollgate::{Algorithm, Bucket, Clock, Dimension, ManualClock, Name, Request};
 
 use crate::contract::key_charge;

@@ -51,13 +51,11 @@ fn be_one_of_several(
     goes_on: impl Fn(usize) -> bool + Copy + Send + Sync + 'static,
 ) {
     let skew_ms: i64 = std::env::var(SKEW_MS).unwrap().parse().unwrap();
-    let config = RedisConfig {
-        clock: clock(skew_ms),
-        deadline: Duration::from_secs(60),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default()
+        .clock(clock(skew_ms))
+        .deadline(Duration::from_secs(60));
     let store = RedisStore::open(server, config).unwrap();
-    let limiter = Arc::new(Limiter::over(store, one_instance()));
+    let limiter = Arc::new(Limiter::builder(store).shared(one_instance()).build());
     let limit = limit(text);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::Commands as _;
 use tokio::runtime::Builder;
-use tollgate::store::{
-    Charge, RedisClock, RedisConfig, RedisError, RedisStore, Refund, Store as _, Taken,
-};
+use tollgate::store::contract::{Charge, Refund, StoreOperations as _, Taken};
+use tollgate::store::{RedisClock, RedisConfig, RedisError, RedisStore};
 use tollgate::{Bucket, Clock, Dimension, Limit, ManualClock, Name, Request};
 
 use crate::contract::key_charge;
@@ -17,11 +16,9 @@ use crate::support::{limit, run, run_together};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn open(server: &Server, clock: RedisClock) -> RedisStore {
-    let config = RedisConfig {
-        clock,
-        deadline: Duration::from_secs(20),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default()
+        .clock(clock)
+        .deadline(Duration::from_secs(20));
     RedisStore::open(&server.url(), config).unwrap()
 }
 
@@ -134,11 +131,9 @@ fn a_runtime_that_ends_takes_no_flight_with_it() {
 #[test]
 fn who_stopped_waiting_for_a_connection_is_not_sent() {
     let server = Server::start();
-    let config = RedisConfig {
-        deadline: Duration::from_millis(400),
-        connect_timeout: Duration::from_secs(20),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default()
+        .deadline(Duration::from_millis(400))
+        .connect_timeout(Duration::from_secs(20));
     // A login has to be answered before anything can be sent.
     server.tell("CONFIG SET requirepass secret");
     let store = RedisStore::open(&format!("{}?pass=secret", server.url()), config).unwrap();

@@ -12,7 +12,7 @@ use num_traits::{ToPrimitive, Zero};
 use proptest::prelude::*;
 use tollgate::{Limit, LocalLimiter, ManualClock, Verdict};
 
-use crate::support::{NOON_US, clock, config, limiter, run, us};
+use crate::support::{NOON_US, clock, limiter, memory, run, us};
 
 /// A limit as plain figures, for engine and model alike.
 #[derive(Clone, Copy, Debug)]
@@ -412,7 +412,7 @@ impl Load {
         let seed = random;
         let limit = self.limit().unwrap();
         let clock = clock();
-        let limiter = LocalLimiter::with(config(&clock));
+        let limiter = LocalLimiter::with_store(memory(&clock));
         // The exact level, times the period: integers of any size.
         let (rate, period) = (i128::from(self.count), i128::from(self.period_us));
         let (room, cost) = (

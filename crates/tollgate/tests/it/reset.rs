@@ -1,7 +1,7 @@
 //! Forgetting what somebody used: all of it, and nothing of others.
 
 use tollgate::{
-    Dimension, Limiter, Match, Name, PathRules, Request, Rule, RuleSet, Usage, WhichBucket,
+    BucketKind, Dimension, Limiter, Match, Name, PathRules, Request, Rule, RuleSet, Usage,
 };
 
 use crate::inspect::{HOME, Home, InMemory, inspect, rule};
@@ -12,7 +12,7 @@ const CLIENT: Dimension = Dimension::Client;
 
 /// What is left of each rule to a request, or its whole limit.
 fn left(limiter: &Limiter, request: &Request<'_>) -> Vec<(&'static str, u64)> {
-    let decision = run(limiter.peek(request));
+    let decision = run(limiter.request(request).peek());
     let left = |tier: &tollgate::Tier| (tier.rule().as_str(), tier.remaining());
     decision.tiers().iter().map(left).collect()
 }
@@ -20,7 +20,7 @@ fn left(limiter: &Limiter, request: &Request<'_>) -> Vec<(&'static str, u64)> {
 /// What a reset said that it forgot.
 fn reset(limiter: &Limiter, request: &Request<'_>) -> Vec<(&'static str, Option<u64>)> {
     let said = |usage: &Usage| (usage.rule().map_or("", |rule| rule.as_str()), usage.used());
-    (run(limiter.reset(request)).unwrap().iter())
+    (run(limiter.request(request).reset()).unwrap().iter())
         .map(said)
         .collect()
 }
@@ -40,8 +40,8 @@ fn one_is_freed_and_nobody_else(home: &dyn Home) {
     let limiter = home.limiter(tiers());
     let one = Request::new().client("one").route("/x").ip(HOME);
     let other = Request::new().client("other").route("/x");
-    run(limiter.decide(&one.clone().cost(7)));
-    run(limiter.decide(&other.clone().cost(4)));
+    let _ = run(limiter.decide(&one.clone().cost(7)));
+    let _ = run(limiter.decide(&other.clone().cost(4)));
     let of_other = left(&limiter, &other);
     // Not the address, which it does not name, nor what all share.
     assert_eq!(
@@ -78,18 +78,18 @@ fn who_names_nobody_means_what_all_share(home: &dyn Home) {
     let limiter = home.limiter(rules);
     let path = PathRules::default().normalise("/search").unwrap();
     let one = Request::new().client("one").ip(HOME).route("/x");
-    run(limiter.decide(&one.clone().cost(7)));
+    let _ = run(limiter.decide(&one.clone().cost(7)));
     let elsewhere = Request::new().client("one").ip(HOME).path(&path);
-    run(limiter.decide(&elsewhere.cost(2)));
+    let _ = run(limiter.decide(&elsewhere.cost(2)));
     // Who has no address, of whom nobody speaks.
     let nameless = Request::new().client("two");
-    run(limiter.decide(&nameless.clone().cost(3)));
+    let _ = run(limiter.decide(&nameless.clone().cost(3)));
     let of_client = left(&limiter, &one)[..4].to_vec();
     let mut forgotten = reset(&limiter, &Request::new().route("/x"));
     forgotten.sort_unstable();
     assert_eq!(forgotten, [("everyone", Some(12)), ("route", Some(7))]);
     // Of everybody's only what such a request meets, but all of it if nothing is said.
-    run(limiter.decide(&one.clone().cost(1)));
+    let _ = run(limiter.decide(&one.clone().cost(1)));
     let mut forgotten = reset(&limiter, &Request::new());
     forgotten.sort_unstable();
     assert_eq!(forgotten, [("everyone", Some(1)), ("search", Some(2))]);
@@ -111,7 +111,7 @@ fn what_somebody_did_elsewhere_is_forgotten(home: &dyn Home) {
     ]);
     let path = PathRules::default().normalise("/charges").unwrap();
     let request = Request::new().client("one").path(&path);
-    run(limiter.decide(&request.clone().cost(5)));
+    let _ = run(limiter.decide(&request.clone().cost(5)));
     let client = Request::new().client("one");
     assert_eq!(
         reset(&limiter, &client),
@@ -129,7 +129,7 @@ fn every_algorithm_is_full_again(home: &dyn Home) {
     for _ in 0..3 {
         assert!(run(limiter.decide(&all)).allowed());
         assert!(!run(limiter.decide(&all)).allowed());
-        assert_eq!(run(limiter.reset(&all)).unwrap().len(), 5);
+        assert_eq!(run(limiter.request(&all).reset()).unwrap().len(), 5);
     }
 }
 
@@ -139,7 +139,7 @@ fn what_lies_elsewhere_is_forgotten_for_who_names_it(home: &dyn Home) {
     let limiter = home.limiter(vec![rule("device", "10 per 1h sliding_log", &per)]);
     let client = Request::new().client("one");
     let phone = client.clone().attribute(device, "phone");
-    run(limiter.decide(&phone.clone().cost(4)));
+    let _ = run(limiter.decide(&phone.clone().cost(4)));
     assert_eq!(reset(&limiter, &client), []);
     assert_eq!(left(&limiter, &phone), [("device", 6)]);
     assert_eq!(reset(&limiter, &phone), [("device", Some(4))]);
@@ -168,12 +168,17 @@ fn rules_may_be_kept_elsewhere(home: &dyn Home) {
     let limiter = home.limiter(Vec::new());
     let rules = RuleSet::new(tiers()).unwrap();
     let request = Request::new().client("one").route("/x").cost(3);
-    run(limiter.decide_on(&rules.meet(&request)));
+    let _ = run(limiter.matched(&rules.matching(&request)).decide());
     let client = Request::new().client("one").route("/x");
-    let used = run(limiter.inspect_by(&rules, &client)).unwrap();
+    let used = run(limiter.matched(&rules.matching(&client)).inspect()).unwrap();
     assert_eq!((used.len(), used[0].used()), (5, Some(3)));
-    assert_eq!(run(limiter.reset_by(&rules, &client)).unwrap().len(), 3);
-    let used = run(limiter.inspect_by(&rules, &client)).unwrap();
+    assert_eq!(
+        run(limiter.matched(&rules.matching(&client)).reset())
+            .unwrap()
+            .len(),
+        3
+    );
+    let used = run(limiter.matched(&rules.matching(&client)).inspect()).unwrap();
     assert_eq!((used[0].used(), used[4].used()), (Some(0), Some(3)));
 }
 
@@ -199,7 +204,7 @@ fn in_memory() {
 fn in_memory_other_routes_stay() {
     let limiter = InMemory(clock()).limiter(tiers());
     let request = Request::new().client("one").route("/x");
-    run(limiter.decide(&request.clone().cost(3)));
+    let _ = run(limiter.decide(&request.clone().cost(3)));
     assert_eq!(
         reset(&limiter, &Request::new().client("one")),
         [("client", Some(3))]
@@ -242,14 +247,14 @@ mod over_redis {
         let routes: Vec<String> = (1..=150).map(|i| format!("/route/{i}")).collect();
         for client in ["one", "other"] {
             for route in &routes {
-                run(limiter.decide(&Request::new().client(client).route(route).cost(2)));
+                let _ = run(limiter.decide(&Request::new().client(client).route(route).cost(2)));
             }
         }
         let (one, other) = (Request::new().client("one"), Request::new().client("other"));
         let of_other = inspect(&limiter, &other);
-        let forgotten = run(limiter.reset(&one)).unwrap();
+        let forgotten = run(limiter.request(&one).reset()).unwrap();
         assert_eq!(forgotten.len(), 301);
-        let is_other = |usage: &&Usage| matches!(usage.bucket(), WhichBucket::Other(_));
+        let is_other = |usage: &&Usage| matches!(usage.bucket(), BucketKind::Other(_));
         assert_eq!(forgotten.iter().filter(is_other).count(), 300);
         assert!(forgotten.iter().all(|usage| usage.used() >= Some(2)));
         let full = inspect(&limiter, &one);
@@ -266,9 +271,9 @@ mod over_redis {
 
     fn what_rules_counted_that_are_gone_goes_too(home: &dyn Home) {
         let request = Request::new().client("one").route("/x").cost(5);
-        run(home.limiter(per_route()).decide(&request));
+        let _ = run(home.limiter(per_route()).decide(&request));
         let without = home.limiter(Vec::new());
-        let forgotten = run(without.reset(&Request::new().client("one"))).unwrap();
+        let forgotten = run(without.request(&Request::new().client("one")).reset()).unwrap();
         assert_eq!(forgotten.len(), 3);
         assert!(forgotten.iter().all(|usage| usage.rule().is_none()));
         assert!(
@@ -289,12 +294,12 @@ mod over_redis {
     fn no_key_is_left_of_one_and_every_key_of_others() {
         let home = InRedis::start();
         let limiter = home.limiter(per_route());
-        run(limiter.decide(&Request::new().client("other").route("/x")));
+        let _ = run(limiter.decide(&Request::new().client("other").route("/x")));
         let before = everything(home.redis.server());
         assert_eq!(before.len(), 2, "the subject and its log");
-        run(limiter.decide(&Request::new().client("one").route("/x")));
+        let _ = run(limiter.decide(&Request::new().client("one").route("/x")));
         assert_eq!(everything(home.redis.server()).len(), 4);
-        run(limiter.reset(&Request::new().client("one"))).unwrap();
+        run(limiter.request(&Request::new().client("one")).reset()).unwrap();
         assert_eq!(everything(home.redis.server()), before);
     }
 
@@ -305,12 +310,12 @@ mod over_redis {
         let on = |route| Request::new().client("one").route(route);
         let named = on("/x");
         for request in [on("/x"), on("/y")] {
-            run(limiter.decide(&request.clone().cost(5)));
+            let _ = run(limiter.decide(&request.clone().cost(5)));
             for source in [Source::Store, Source::Remembered] {
                 assert_eq!(run(limiter.decide(&request)).source(), source);
             }
         }
-        run(limiter.reset(&named)).unwrap();
+        run(limiter.request(&named).reset()).unwrap();
         for request in [on("/x"), on("/y")] {
             let decision = run(limiter.decide(&request));
             assert_eq!(
@@ -326,10 +331,10 @@ mod over_redis {
         let limiter = home.limiter(vec![rule("client", "1/h burst 5", &[CLIENT])]);
         let (one, other) = (Request::new().client("one"), Request::new().client("other"));
         for request in [&one, &other] {
-            run(limiter.decide(&request.clone().cost(5)));
+            let _ = run(limiter.decide(&request.clone().cost(5)));
             assert!(!run(limiter.decide(request)).allowed());
         }
-        run(limiter.reset(&one)).unwrap();
+        run(limiter.request(&one).reset()).unwrap();
         assert!(run(limiter.decide(&one)).allowed());
         assert_eq!(run(limiter.decide(&other)).source(), Source::Remembered);
     }
@@ -340,11 +345,11 @@ mod over_redis {
         let rules = || vec![rule("client", "1/h burst 5", &[CLIENT])];
         let (here, elsewhere) = (home.limiter(rules()), home.limiter(rules()));
         let request = Request::new().client("one");
-        run(here.decide(&request.clone().cost(5)));
+        let _ = run(here.decide(&request.clone().cost(5)));
         for source in [Source::Store, Source::Remembered] {
             assert_eq!(run(here.decide(&request)).source(), source);
         }
-        run(elsewhere.reset(&request)).unwrap();
+        run(elsewhere.request(&request).reset()).unwrap();
         // It gives no sign; and it would be an hour if a denial were believed for as long as it said.
         let until = Instant::now() + Duration::from_secs(60);
         while !run(here.decide(&request)).allowed() {
@@ -356,10 +361,7 @@ mod over_redis {
     #[test]
     fn a_store_that_is_gone_is_an_error_and_what_is_counted_without_it_goes() {
         let mut server = Server::start();
-        let patient = RedisConfig {
-            deadline: Duration::from_secs(10),
-            ..RedisConfig::default()
-        };
+        let patient = RedisConfig::default().deadline(Duration::from_secs(10));
         let store = RedisStore::open(&server.url(), patient).unwrap();
         let rules = vec![rule("client", "1/h burst 10", &[CLIENT])];
         let limiter = over(store, rules);
@@ -367,7 +369,7 @@ mod over_redis {
         let request = Request::new().client("one").cost(8);
         assert!(run(limiter.decide(&request)).allowed());
         assert!(!run(limiter.decide(&request)).allowed());
-        let error = run(limiter.reset(&request)).unwrap_err();
+        let error = run(limiter.request(&request).reset()).unwrap_err();
         assert!(error.to_string().contains("redis"), "{error}");
         assert!(run(limiter.decide(&request)).allowed());
     }

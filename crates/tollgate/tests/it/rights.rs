@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::store::{
-    Charge, RedisConfig, RedisError, RedisStore, RedisTls, ServerWarning, Store as _,
-};
+use tollgate::store::contract::{Charge, StoreOperations as _};
+use tollgate::store::{RedisConfig, RedisError, RedisStore, RedisTls, ServerWarning};
 use tollgate::{Bucket, Limit};
 
 use crate::contract::keeps_the_whole_contract;
@@ -30,10 +29,7 @@ fn clerk(rights: &[&str]) -> String {
 }
 
 fn open(url: &str) -> RedisStore {
-    let config = RedisConfig {
-        deadline: Duration::from_secs(20),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(Duration::from_secs(20));
     RedisStore::open(url, config).unwrap()
 }
 

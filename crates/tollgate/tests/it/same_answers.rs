@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
-use tollgate::store::{Charge, Refund, Store, Taken};
+use tollgate::store::contract::{Charge, Refund, StoreOperations as Store, Taken};
 use tollgate::{Algorithm, Bucket, Dimension, Limit, ManualClock, Name, Request};
 
 use crate::server::OwnRedis;

@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use tollgate::store::{Charge, RedisConfig, RedisError, RedisStore, Refund, Store as _, Taken};
+use tollgate::store::contract::{Charge, Refund, StoreOperations as _, Taken};
+use tollgate::store::{RedisConfig, RedisError, RedisStore};
 use tollgate::{Bucket, Limit};
 
 use crate::server::{Server, Version};
 use crate::support::{limit, run};
 
 fn store(server: &Server) -> RedisStore {
-    let config = RedisConfig {
-        deadline: Duration::from_secs(20),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(Duration::from_secs(20));
     RedisStore::open(&server.url(), config).unwrap()
 }
 
@@ -46,11 +44,9 @@ fn calls(server: &Server, command: &str) -> (u64, u64) {
 #[test]
 fn a_deadline_may_be_as_long_as_can_be_said() {
     let server = Server::start();
-    let config = RedisConfig {
-        deadline: Duration::MAX,
-        connect_timeout: Duration::MAX,
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default()
+        .deadline(Duration::MAX)
+        .connect_timeout(Duration::MAX);
     let store = RedisStore::open(&server.url(), config).unwrap();
     assert!(take(&store).unwrap().admitted);
 }

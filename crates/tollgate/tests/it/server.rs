@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 #[cfg(feature = "tls")]
 use tollgate::store::RedisIdentity;
-use tollgate::store::{
-    Charge, RedisClock, RedisConfig, RedisError, RedisStore, RedisTls, Refund, Store, Taken,
-};
+use tollgate::store::contract::{Charge, Refund, StoreOperations as Store, Taken};
+use tollgate::store::{RedisClock, RedisConfig, RedisError, RedisStore, RedisTls};
 use tollgate::{Bucket, Clock};
 
 #[cfg(feature = "tls")]
@@ -560,11 +559,7 @@ pub(crate) struct OwnRedis {
 
 /// A store at this address, under a name of its own.
 pub(crate) fn store_at(url: &str, tls: RedisTls, prefix: &str, clock: Clock) -> RedisStore {
-    let config = RedisConfig {
-        prefix: prefix.to_owned(),
-        tls,
-        ..config(clock)
-    };
+    let config = config(clock).prefix(prefix.to_owned()).tls(tls);
     RedisStore::open(url, config).unwrap()
 }
 
@@ -602,12 +597,10 @@ impl OwnRedis {
 }
 
 fn config(clock: Clock) -> RedisConfig {
-    RedisConfig {
-        clock: RedisClock::Simulated(clock),
+    RedisConfig::default()
+        .clock(RedisClock::Simulated(clock))
         // What a decision is does not depend on how busy the machine is.
-        deadline: Duration::from_secs(30),
-        ..RedisConfig::default()
-    }
+        .deadline(Duration::from_secs(30))
 }
 
 impl Store for OwnRedis {

@@ -3,27 +3,19 @@
 use std::time::{Duration, Instant};
 
 use tollgate::store::{RedisConfig, RedisStore};
-use tollgate::{
-    Decision, Dimension, Limiter, OnFailure, Request, Rule, SharedConfig, Source, Verdict,
-};
+use tollgate::{Decision, Dimension, Limiter, OnFailure, Request, Rule, Source, Verdict};
 
 use crate::server::{Clustered, Server};
 use crate::support::{limit, one_instance, run};
 
 fn patient() -> RedisConfig {
-    RedisConfig {
-        deadline: Duration::from_secs(10),
-        ..RedisConfig::default()
-    }
+    RedisConfig::default().deadline(Duration::from_secs(10))
 }
 
 fn over(server: &Server, remembered_denials: usize) -> Limiter {
     let store = RedisStore::open(&server.url(), patient()).unwrap();
-    let config = SharedConfig {
-        remembered_denials,
-        ..one_instance()
-    };
-    Limiter::over(store, config)
+    let config = one_instance().remembered_denials(remembered_denials);
+    Limiter::builder(store).shared(config).build()
 }
 
 fn check(limiter: &Limiter, text: &str, cost: u64) -> Decision {
@@ -71,11 +63,11 @@ fn a_reset_and_a_refund_forget_a_denial() {
     let all = check(&limiter, text, 5);
     assert!(!check(&limiter, text, 1).allowed());
     assert_eq!(check(&limiter, text, 1).source(), Source::Remembered);
-    run(limiter.refund_key("key", &hourly, 5, all));
+    run(limiter.key("key", &hourly).refund(all));
     // What may have drained meanwhile is not given back: a little less than a token, until that has drained as well.
     assert!(check(&limiter, text, 4).allowed());
     while check(&limiter, text, 1).allowed() {}
-    run(limiter.reset_key("key")).unwrap();
+    run(limiter.key("key", &hourly).reset()).unwrap();
     assert!(check(&limiter, text, 5).allowed());
 }
 
@@ -93,9 +85,9 @@ fn in_a_cluster_what_is_taken_in_passing_denies_in_passing() {
             Rule::new("everyone", limit("10 per 1d fixed_window")).unwrap(),
         ]
     };
-    let limiter = Limiter::over(store(), one_instance());
+    let limiter = Limiter::builder(store()).shared(one_instance()).build();
     let limiter = limiter.with_rules(rules()).unwrap();
-    let elsewhere = Limiter::over(store(), one_instance());
+    let elsewhere = Limiter::builder(store()).shared(one_instance()).build();
     let elsewhere = elsewhere.with_rules(rules()).unwrap();
     let (one, other) = (
         Request::new().client("one").cost(10),
@@ -110,7 +102,7 @@ fn in_a_cluster_what_is_taken_in_passing_denies_in_passing() {
     // It says how long it would be if nothing were given back.
     let an_hour = Duration::from_secs(3_600).min(first.retry_after().unwrap() / 2);
     assert!(again.retry_after().unwrap() >= an_hour);
-    run(elsewhere.refund(&one, taken));
+    run(elsewhere.request(&one).refund(taken));
     std::thread::sleep(Duration::from_millis(150));
     let after = run(limiter.decide(&other));
     assert_eq!((after.allowed(), after.source()), (true, Source::Store));
@@ -121,7 +113,7 @@ fn in_a_cluster_what_is_taken_in_passing_denies_in_passing() {
 fn in_a_cluster_what_never_fits_stands_in_nobodys_way() {
     let clustered = Clustered::start();
     let store = RedisStore::open(&clustered.url(), patient()).unwrap();
-    let limiter = Limiter::over(store, one_instance());
+    let limiter = Limiter::builder(store).shared(one_instance()).build();
     let limiter = limiter.with_rules([
         Rule::new("client", limit("1/h burst 10"))
             .unwrap()
@@ -195,7 +187,7 @@ fn local_goes_on_with_its_share_and_gives_back_to_it() {
     let request = Request::new().client("merchant_123").cost(8);
     let decision = run(limiter.decide(&request));
     assert!(decision.allowed());
-    run(limiter.refund(&request, decision));
+    run(limiter.request(&request).refund(decision));
     assert!(run(limiter.decide(&request.cost(7))).allowed());
 }
 
@@ -222,6 +214,8 @@ fn closed_lets_nothing_pass_and_charges_nobody() {
 #[test]
 fn a_reset_that_does_not_reach_the_store_says_so() {
     let limiter = without_store(&[OnFailure::Local]);
-    let error = run(limiter.reset_key("key")).unwrap_err().to_string();
+    let error = run(limiter.key("key", &limit("1/h")).reset())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("redis cannot be reached"), "{error}");
 }

@@ -56,18 +56,15 @@ pub(crate) fn clock() -> ManualClock {
 }
 
 pub(crate) fn config(clock: &ManualClock) -> MemoryConfig {
-    MemoryConfig {
-        clock: Clock::from(clock),
-        ..MemoryConfig::default()
-    }
+    MemoryConfig::default().clock(Clock::from(clock))
 }
 
 pub(crate) fn memory(clock: &ManualClock) -> MemoryStore {
-    MemoryStore::with(config(clock))
+    MemoryStore::with_config(config(clock))
 }
 
 pub(crate) fn limiter(clock: &ManualClock) -> Limiter {
-    Limiter::in_memory_with(config(clock))
+    Limiter::new(MemoryStore::with_config(config(clock)))
 }
 
 /// One limit of each algorithm, each with room for ten and back within seconds.
@@ -90,8 +87,5 @@ pub(crate) fn redis(clock: &ManualClock) -> crate::server::OwnRedis {
 /// For a limiter whose share without the store is known: it is the only instance.
 #[cfg(feature = "redis")]
 pub(crate) fn one_instance() -> tollgate::SharedConfig {
-    tollgate::SharedConfig {
-        instances: tollgate::Instances::Fixed(1),
-        ..tollgate::SharedConfig::default()
-    }
+    tollgate::SharedConfig::default().instances(tollgate::Instances::Fixed(1))
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tollgate::Bucket;
-use tollgate::store::{Charge, RedisConfig, RedisError, RedisStore, RedisTls, Store as _};
+use tollgate::store::contract::{Charge, StoreOperations as _};
+use tollgate::store::{RedisConfig, RedisError, RedisStore, RedisTls};
 
 use crate::certificates::Authority;
 use crate::server::{Clustered, Guarded, Speech, TcpServer};
@@ -16,12 +17,10 @@ fn authority() -> (Arc<Authority>, Speech) {
 }
 
 fn open(url: &str, tls: RedisTls) -> Result<RedisStore, RedisError> {
-    let config = RedisConfig {
-        deadline: Duration::from_secs(20),
-        connect_timeout: Duration::from_secs(10),
-        tls,
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default()
+        .deadline(Duration::from_secs(20))
+        .connect_timeout(Duration::from_secs(10))
+        .tls(tls);
     RedisStore::open(url, config)
 }
 
@@ -54,10 +53,9 @@ fn a_certificate_and_a_login_are_shown() {
     let tell = |words: &str| drop(server.ask::<redis::Value>(words));
     tell("ACL SETUSER clerk on >secret ~tollgate:* +@all");
     tell("CONFIG SET requirepass another tls-auth-clients yes");
-    let known = RedisTls {
-        identity: Some(authority.vouch_for("a caller")),
-        ..authority.believed()
-    };
+    let known = authority
+        .believed()
+        .identity(authority.vouch_for("a caller"));
     let as_clerk = format!("rediss://clerk:secret@{}", server.place());
     admits_one(&as_clerk, known.clone());
     let stranger = format!("rediss://clerk:guess@{}", server.place());
@@ -65,10 +63,9 @@ fn a_certificate_and_a_login_are_shown() {
     assert!(said.contains("WRONGPASS"), "{said}");
     let said = refusal(&as_clerk, authority.believed());
     assert!(said.contains("CertificateRequired"), "{said}");
-    let stranger = RedisTls {
-        identity: Some(Authority::new("another").vouch_for("a caller")),
-        ..authority.believed()
-    };
+    let stranger = authority
+        .believed()
+        .identity(Authority::new("another").vouch_for("a caller"));
     let said = refusal(&as_clerk, stranger);
     assert!(said.contains("UnknownCA"), "{said}");
 }
@@ -113,11 +110,9 @@ fn plain_words_to_one_who_expects_tls_are_named() {
 #[test]
 fn tls_to_one_who_does_not_speak_it_is_named_in_time() {
     let server = TcpServer::start_speaking(&Speech::Plain, "", &[]);
-    let config = RedisConfig {
-        deadline: Duration::from_secs(60),
-        connect_timeout: Duration::from_millis(300),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default()
+        .deadline(Duration::from_secs(60))
+        .connect_timeout(Duration::from_millis(300));
     let store = RedisStore::open(&format!("rediss://{}", server.place()), config).unwrap();
     let began = Instant::now();
     let said = take(&store).unwrap_err().to_string();
@@ -161,18 +156,12 @@ fn all_nodes_of_a_cluster_speak_tls() {
 fn what_cannot_be_right_is_refused_at_once() {
     let authority = Authority::new("ours");
     let wrong = |url: &str, tls: RedisTls| open(url, tls).unwrap_err().to_string();
-    let no_certificate = RedisTls {
-        ca: Some("no certificate".to_owned()),
-        identity: None,
-    };
+    let no_certificate = RedisTls::default().ca("no certificate".to_owned());
     let said = wrong("rediss://localhost", no_certificate);
     assert!(said.contains("tls.ca"), "{said}");
     let mut mixed = authority.vouch_for("a caller");
     mixed.key = authority.vouch_for("another").key;
-    let with = |identity| RedisTls {
-        identity: Some(identity),
-        ..authority.believed()
-    };
+    let with = |identity| authority.believed().identity(identity);
     let said = wrong("rediss+cluster://localhost", with(mixed.clone()));
     assert!(said.contains("tls.identity.key"), "{said}");
     mixed.key = mixed.key.replace("PRIVATE", "SECRET");
@@ -196,13 +185,7 @@ fn a_key_is_never_shown() {
     let authority = Authority::new("ours");
     let identity = authority.vouch_for("a caller");
     let secret = identity.key.lines().nth(1).unwrap().to_owned();
-    let config = RedisConfig {
-        tls: RedisTls {
-            identity: Some(identity),
-            ..authority.believed()
-        },
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().tls(authority.believed().identity(identity));
     let store = RedisStore::open("rediss://clerk:secret@localhost", config.clone()).unwrap();
     let shown = format!("{config:#?} {store:#?}");
     assert!(!shown.contains(&secret) && !shown.contains("PRIVATE KEY"));

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
-use tollgate::{Decision, Joint, Limit, Tier};
+use tollgate::{Decision, JointDecision, Limit, Tier};
 use tollgate_tower::answer::{Answers, Denial, Dialect, PROBLEM_JSON, failure};
 
 use super::generated::envoy::config::core::v3::HeaderValue;
@@ -25,7 +25,7 @@ pub(super) fn denial(decision: &Decision) -> Option<Denial<'_>> {
 }
 
 /// What was decided about the descriptors of a call.
-pub(super) fn of(joint: &Joint, answers: &Answers) -> (RateLimitResponse, Outcome) {
+pub(super) fn of(joint: &JointDecision, answers: &Answers) -> (RateLimitResponse, Outcome) {
     let denial = denial(&joint.whole);
     let mut headers = HeaderMap::new();
     let mut raw_body = Vec::new();

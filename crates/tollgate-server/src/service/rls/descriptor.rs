@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tollgate::{Limit, LimitError, Met, Rate, Request, Rule};
+use tollgate::{Limit, LimitError, MatchedRules, Rate, Request, Rule};
 use tollgate_tower::identity::parse_address;
 use tollgate_tower::policy::Policy;
 
@@ -59,12 +59,16 @@ impl<'a> Descriptor<'a> {
 
     /// The rules that count by what it says. Others are for other descriptors: what it does not say is not a value of its own, as it
     /// would be for a whole request, or all descriptors without a client would share a bucket.
-    pub(super) fn meet<'m>(&'m self, policy: &'m Policy, request: &'m Request<'_>) -> Met<'m> {
+    pub(super) fn meet<'m>(
+        &'m self,
+        policy: &'m Policy,
+        request: &'m Request<'_>,
+    ) -> MatchedRules<'m> {
         let counts = |rule: &Rule| {
             let mut dimensions = rule.dimensions().iter();
             dimensions.all(|dimension| self.facts.says(*dimension))
         };
-        let met = policy.rules().meet(request).only(counts);
+        let met = policy.rules().matching(request).only(counts);
         match self.limit {
             Some(limit) => met.with_limit(limit),
             None => met,

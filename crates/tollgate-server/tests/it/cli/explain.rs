@@ -193,8 +193,8 @@ fn usage_is_read_from_redis_and_nothing_is_charged() {
             .method("POST")
             .path(&path);
         for _ in 0..2 {
-            let met = config.policy.rules.meet(&request);
-            assert!(limiter.decide_on(&met).await.allowed());
+            let met = config.policy.rules.matching(&request);
+            assert!(limiter.matched(&met).decide().await.allowed());
         }
     });
     let report = json(&program, &request);

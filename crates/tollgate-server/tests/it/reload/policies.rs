@@ -465,7 +465,7 @@ fn a_database_killed_under_load_changes_nothing_until_it_is_back() {
                     while !is_over.load(Ordering::Relaxed) {
                         let policy = live.policy();
                         let request = tollgate::Request::new();
-                        let decision = limiter.decide_on(&policy.rules().meet(&request));
+                        let decision = limiter.matched(&policy.rules().matching(&request)).decide();
                         assert_eq!(decision.tiers().len(), 1);
                         assert_eq!(decision.generation(), policy.generation());
                         decided.fetch_add(1, Ordering::Relaxed);

@@ -1,32 +1,42 @@
-//! What can be wrong with rules that are right each by itself.
+//! Why rules that are valid one by one do not form a rule set.
 
 use std::fmt;
 
-use super::MOST_TIERS;
+use super::MAX_TIERS;
 use crate::name::Name;
 
-/// Rules that do not fit together.
+/// Rules that do not form a [`RuleSet`](super::RuleSet).
+///
+/// ```
+/// use tollgate::{Rule, RuleSet, RuleSetError};
+///
+/// let rule = Rule::new("client", "10/s".parse()?)?;
+/// let error = RuleSet::new([rule.clone(), rule]).unwrap_err();
+/// assert!(matches!(error, RuleSetError::Duplicate { .. }));
+/// assert_eq!(error.id().map(|id| id.as_str()), Some("client"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RuleSetError {
-    /// Two rules of the same id and plan.
-    Twice {
+    /// Two rules have the same id and plan.
+    Duplicate {
         /// The id.
         id: Name,
         /// The plan; `None` for the rule without one.
         plan: Option<String>,
     },
-    /// One request could meet more than it may.
+    /// More rules could apply to one request than a decision can have tiers.
     TooMany {
-        /// So many.
+        /// How many could apply.
         most: usize,
     },
-    /// Rules of one id count by different things.
+    /// Rules of one id count by different dimensions.
     PerDiffers {
         /// The id.
         id: Name,
     },
-    /// Rules of one id are for different requests.
+    /// Rules of one id apply to different requests.
     MatchDiffers {
         /// The id.
         id: Name,
@@ -34,11 +44,11 @@ pub enum RuleSetError {
 }
 
 impl RuleSetError {
-    /// The id of the rules in question, if it is about some.
+    /// The id of the rules in question, if the error is about some.
     #[must_use]
     pub fn id(&self) -> Option<Name> {
         match self {
-            Self::Twice { id, .. } | Self::PerDiffers { id } | Self::MatchDiffers { id } => {
+            Self::Duplicate { id, .. } | Self::PerDiffers { id } | Self::MatchDiffers { id } => {
                 Some(*id)
             }
             Self::TooMany { .. } => None,
@@ -49,11 +59,11 @@ impl RuleSetError {
 impl fmt::Display for RuleSetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Twice { id, plan: None } => write!(
+            Self::Duplicate { id, plan: None } => write!(
                 f,
                 "two rules have the id {id:?} and no plan; give one of them another id or a plan"
             ),
-            Self::Twice {
+            Self::Duplicate {
                 id,
                 plan: Some(plan),
             } => write!(
@@ -62,7 +72,8 @@ impl fmt::Display for RuleSetError {
             ),
             Self::TooMany { most } => write!(
                 f,
-                "one request could meet {most} of these rules; it can meet at most {MOST_TIERS}: leave out those that are off, or tell them apart by path, host, plan or attribute"
+                "{most} of these rules could apply to one request, and at most {MAX_TIERS} can; remove those that are off, or \
+                 separate them by path, host, plan or attribute"
             ),
             Self::PerDiffers { id } => write!(
                 f,
@@ -70,7 +81,7 @@ impl fmt::Display for RuleSetError {
             ),
             Self::MatchDiffers { id } => write!(
                 f,
-                "the rules with the id {id:?} are for different requests; give them the same `match`, or different ids"
+                "the rules with the id {id:?} are for different requests; give them the same `match` and `except`, or different ids"
             ),
         }
     }

@@ -1,6 +1,6 @@
-//! All rules of one id: one rule, with figures per plan.
+//! All rules of one id: one rule, with a limit per plan.
 
-use super::super::explanation::Standing;
+use super::super::explanation::Applicability;
 use super::super::matching::Match;
 use super::super::{Dimension, Rule};
 use super::RuleSetError;
@@ -10,11 +10,12 @@ use crate::request::Request;
 #[derive(Clone, Debug)]
 pub(crate) struct Family {
     id: Name,
-    /// As it is matched.
+    /// The conditions as they are matched: with the path in lower case if case is ignored.
     when: Box<Match>,
-    /// Whether it says more than a path.
+    except: Vec<Match>,
+    /// Whether the index has not judged all conditions when it has judged the path.
     has_more_than_path: bool,
-    /// By the names of their plans.
+    /// Sorted by the names of their plans.
     for_plan: Vec<Rule>,
     for_others: Option<Rule>,
 }
@@ -24,11 +25,12 @@ impl Family {
         let mut family = Self {
             id: rule.id,
             when: Box::default(),
+            except: Vec::new(),
             has_more_than_path: true,
             for_plan: Vec::new(),
             for_others: None,
         };
-        family.put(rule);
+        family.insert(rule);
         family
     }
 
@@ -38,83 +40,103 @@ impl Family {
             if !first.counts_by(&rule.per) {
                 return Err(RuleSetError::PerDiffers { id });
             }
-            if first.when != rule.when {
+            if first.when != rule.when || first.except != rule.except {
                 return Err(RuleSetError::MatchDiffers { id });
             }
         }
-        let is_twice = match rule.plan.as_deref() {
+        let is_duplicate = match rule.plan.as_deref() {
             None => self.for_others.is_some(),
-            Some(plan) => self.place_of(plan).is_ok(),
+            Some(plan) => self.position_of(plan).is_ok(),
         };
-        if is_twice {
-            return Err(RuleSetError::Twice {
+        if is_duplicate {
+            return Err(RuleSetError::Duplicate {
                 id,
                 plan: rule.plan.map(String::from),
             });
         }
-        self.put(rule);
+        self.insert(rule);
         Ok(())
     }
 
-    fn put(&mut self, mut rule: Rule) {
+    fn insert(&mut self, mut rule: Rule) {
         let Some(plan) = rule.plan.as_deref() else {
             self.for_others = Some(rule);
             return;
         };
-        let place = self.place_of(plan).unwrap_or_else(|place| place);
-        // A client has one plan, and keeps what it used when that changes. Whatever else is counted by can
-        // be met by clients of several plans, whose figures must not meet in one bucket.
+        let position = self.position_of(plan).unwrap_or_else(|position| position);
+        // A client has one plan and keeps its usage when that changes. Anything else can be counted for clients of several
+        // plans, whose limits must not meet in one bucket.
         if !rule.per.contains(&Dimension::Client) && !rule.per.contains(&Dimension::Plan) {
             rule.per.push(Dimension::Plan);
         }
-        self.for_plan.insert(place, rule);
+        self.for_plan.insert(position, rule);
     }
 
-    fn place_of(&self, plan: &str) -> Result<usize, usize> {
+    fn position_of(&self, plan: &str) -> Result<usize, usize> {
         self.for_plan
             .binary_search_by(|rule| rule.plan_name().cmp(&Some(plan)))
     }
 
-    /// Sees to it that it is matched so.
-    pub(super) fn ignore_case(&mut self, ignore: bool) {
-        let when = self.rules().next().map(|rule| match ignore {
-            true => Box::new(rule.when.ignoring_case()),
-            false => rule.when.clone(),
-        });
-        self.when = when.unwrap_or_default();
-        self.has_more_than_path = self.when.has_more_than_path();
+    /// Prepares the conditions for matching, with or without regard to the case of paths.
+    pub(super) fn prepare(&mut self, ignore_case: bool) {
+        let prepared = |when: &Match| match ignore_case {
+            true => when.ignoring_case(),
+            false => when.clone(),
+        };
+        let Some(first) = self.rules().next() else {
+            return;
+        };
+        let when = prepared(&first.when);
+        let except: Vec<Match> = first.except.iter().map(prepared).collect();
+        self.has_more_than_path = when.has_more_than_path() || !except.is_empty();
+        *self.when = when;
+        self.except = except;
     }
 
-    /// Whether a request whose path fits meets it.
+    /// Whether a request whose path fits meets the conditions and no exception.
     #[inline]
     pub(super) fn fits_beside_path(&self, request: &Request<'_>) -> bool {
-        !self.has_more_than_path || self.when.fits_beside_path(request)
+        !self.has_more_than_path
+            || self.when.fits_beside_path(request) && self.exception_for(request).is_none()
     }
 
-    /// As they are matched.
+    fn exception_for(&self, request: &Request<'_>) -> Option<&Match> {
+        self.except
+            .iter()
+            .find(|exception| exception.excepts(request))
+    }
+
+    /// The conditions as they are matched.
     pub(super) fn conditions(&self) -> &Match {
         &self.when
     }
 
-    /// The one for the request's plan, or else the one without a plan.
+    /// The exceptions as they are matched.
+    pub(super) fn exceptions(&self) -> &[Match] {
+        &self.except
+    }
+
+    /// The rule for the request's plan, or else the one without a plan.
     #[inline]
-    pub(crate) fn figures(&self, request: &Request<'_>) -> Option<&Rule> {
+    pub(crate) fn rule_for(&self, request: &Request<'_>) -> Option<&Rule> {
         if !self.for_plan.is_empty()
             && let Some(plan) = request.plan_name()
-            && let Ok(own) = self.place_of(plan)
+            && let Ok(own) = self.position_of(plan)
         {
             return self.for_plan.get(own);
         }
         self.for_others.as_ref()
     }
 
-    /// How it stands to a request.
-    pub(super) fn standing(&self, request: &Request<'_>) -> Standing<'_> {
-        match (self.when.misses(request), self.figures(request)) {
-            (Some(missed), _) => Standing::Misses(missed),
-            (None, Some(rule)) => Standing::Applies(rule),
-            (None, None) => Standing::NotForPlan,
+    /// Whether the rule applies to a request, and why not.
+    pub(super) fn applicability(&self, request: &Request<'_>) -> Applicability<'_> {
+        if let Some(mismatch) = self.when.mismatch(request) {
+            return Applicability::Mismatch(mismatch);
         }
+        if let Some(exception) = self.exception_for(request) {
+            return Applicability::Excepted(exception);
+        }
+        (self.rule_for(request)).map_or(Applicability::OtherPlan, Applicability::Applies)
     }
 
     pub(crate) fn id(&self) -> Name {
@@ -123,5 +145,27 @@ impl Family {
 
     pub(crate) fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.for_plan.iter().chain(&self.for_others)
+    }
+
+    /// Whether it has no limit for clients without one of its plans.
+    pub(crate) fn is_for_plans_only(&self) -> bool {
+        self.for_others.is_none()
+    }
+
+    /// Whether its conditions allow no other plans than these anyway.
+    pub(crate) fn is_limited_to<'p>(&self, plans: impl Iterator<Item = &'p str>) -> bool {
+        let plans: Vec<&str> = plans.collect();
+        let mut allowed = self.when.plan_names().peekable();
+        allowed.peek().is_some() && allowed.all(|allowed| plans.contains(&allowed))
+    }
+
+    /// Whether an exception covers all that the conditions allow.
+    pub(crate) fn excepts_everything(&self) -> bool {
+        let mut exceptions = self.except.iter();
+        exceptions.any(|exception| {
+            // Of several values of an attribute, one meets the conditions, and all must meet the exception.
+            let is_same = *exception == *self.when && exception.attributes().is_empty();
+            exception.is_everything() || is_same
+        })
     }
 }

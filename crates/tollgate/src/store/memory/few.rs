@@ -139,7 +139,7 @@ mod tests {
     use crate::store::MemoryConfig;
 
     fn store(hand: &ManualClock) -> MemoryStore {
-        MemoryStore::with(MemoryConfig {
+        MemoryStore::with_config(MemoryConfig {
             clock: Clock::from(hand),
             ..MemoryConfig::default()
         })

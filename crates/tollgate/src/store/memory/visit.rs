@@ -51,7 +51,7 @@ impl MemoryStore {
         }
     }
 
-    /// [`take`](crate::store::Store::take) from one bucket: most of all checks. The answer is made at the end of each way, so
+    /// [`take`](crate::store::StoreOperations::take) from one bucket: most of all checks. The answer is made at the end of each way, so
     /// that on the usual one the outcome never leaves the registers.
     #[inline(always)]
     pub(crate) fn take_one<A>(&self, charge: &Charge<'_>, answer: impl Fn(Outcome) -> A) -> A {
@@ -492,7 +492,7 @@ mod tests {
     #[test]
     fn a_denial_leaves_nothing_for_the_next_of_its_request() {
         let hand = ManualClock::at(Duration::from_secs(1_000));
-        let store = MemoryStore::with(MemoryConfig {
+        let store = MemoryStore::with_config(MemoryConfig {
             clock: Clock::from(&hand),
             ..MemoryConfig::default()
         });
@@ -513,7 +513,7 @@ mod tests {
     #[test]
     fn a_denial_does_not_let_time_go_back() {
         let hand = ManualClock::at(Duration::from_secs(1_000));
-        let store = MemoryStore::with(MemoryConfig {
+        let store = MemoryStore::with_config(MemoryConfig {
             clock: Clock::from(&hand),
             ..MemoryConfig::default()
         });

@@ -6,7 +6,19 @@ use super::tls::RedisTls;
 use crate::clock::Clock;
 
 /// How a [`RedisStore`](super::RedisStore) is set up.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::store::{RedisConfig, RedisStore};
+///
+/// let config = RedisConfig::default().prefix("payments").deadline(Duration::from_millis(20));
+/// let store = RedisStore::open("redis://127.0.0.1:6379", config)?;
+/// # let _ = store;
+/// # Ok::<(), tollgate::store::RedisError>(())
+/// ```
 #[derive(Clone, Debug)]
+#[must_use = "a configuration does nothing until a store has it"]
+#[non_exhaustive]
 pub struct RedisConfig {
     /// What every key begins with; `tollgate` by default. Letters, digits, `-`, `_`, `.` and `:`.
     pub prefix: String,
@@ -35,8 +47,50 @@ impl Default for RedisConfig {
     }
 }
 
+impl RedisConfig {
+    /// Sets the [`prefix`](Self::prefix).
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the [`clock`](Self::clock).
+    pub fn clock(mut self, clock: RedisClock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the [`deadline`](Self::deadline).
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Sets [`connect_timeout`](Self::connect_timeout).
+    pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
+        self.connect_timeout = connect_timeout;
+        self
+    }
+
+    /// Sets [`tls`](Self::tls).
+    pub fn tls(mut self, tls: RedisTls) -> Self {
+        self.tls = tls;
+        self
+    }
+}
+
 /// Whose time counts. Whatever it is, time never goes back on a bucket.
+///
+/// ```
+/// use tollgate::Clock;
+/// use tollgate::store::{RedisClock, RedisConfig};
+///
+/// // Saves Redis a call of TIME per script, where all clocks are synchronised.
+/// let config = RedisConfig::default().clock(RedisClock::caller(Clock::system()));
+/// # let _ = config;
+/// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub enum RedisClock {
     /// The server's.
     #[default]

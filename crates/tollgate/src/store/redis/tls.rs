@@ -8,7 +8,18 @@ use super::connection::tcp;
 use super::error::RedisError;
 
 /// How to speak TLS with servers at `rediss://…`. Certificates are always verified, with the host's name.
+///
+/// ```
+/// use tollgate::store::{RedisConfig, RedisIdentity, RedisTls};
+///
+/// # let [ca, certificate, key] = [String::new(), String::new(), String::new()];
+/// let tls = RedisTls::default().ca(ca).identity(RedisIdentity::new(certificate, key));
+/// let config = RedisConfig::default().tls(tls);
+/// # let _ = config;
+/// ```
 #[derive(Clone, Debug, Default)]
+#[must_use = "a configuration does nothing until a store has it"]
+#[non_exhaustive]
 pub struct RedisTls {
     /// The certificates (PEM) of whoever may vouch for a server. `None`: those the system believes.
     pub ca: Option<String>,
@@ -16,13 +27,46 @@ pub struct RedisTls {
     pub identity: Option<RedisIdentity>,
 }
 
-/// A certificate and its key, to show to servers that ask for one.
+impl RedisTls {
+    /// Sets [`ca`](Self::ca).
+    pub fn ca(mut self, ca: impl Into<String>) -> Self {
+        self.ca = Some(ca.into());
+        self
+    }
+
+    /// Sets the [`identity`](Self::identity).
+    pub fn identity(mut self, identity: RedisIdentity) -> Self {
+        self.identity = Some(identity);
+        self
+    }
+}
+
+/// A certificate and its key, to show to servers that ask for one: see [`RedisTls`].
+///
+/// ```
+/// use tollgate::store::RedisIdentity;
+///
+/// let identity = RedisIdentity::new("-----BEGIN CERTIFICATE-----…", "-----BEGIN PRIVATE KEY-----…");
+/// assert_eq!(format!("{identity:?}"), "RedisIdentity { .. }");
+/// ```
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct RedisIdentity {
     /// The certificate (PEM), followed by those that lead to one the server knows.
     pub certificate: String,
     /// Its private key (PEM).
     pub key: String,
+}
+
+impl RedisIdentity {
+    /// A certificate (PEM), followed by those that lead to one the server knows, and its private key (PEM).
+    #[must_use]
+    pub fn new(certificate: impl Into<String>, key: impl Into<String>) -> Self {
+        Self {
+            certificate: certificate.into(),
+            key: key.into(),
+        }
+    }
 }
 
 impl fmt::Debug for RedisIdentity {

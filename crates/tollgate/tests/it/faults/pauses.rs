@@ -69,16 +69,10 @@ fn pauses_of_300_ms() {
 
 /// A limiter that gives up after 30 ms and is one of many, so that its own share is a single token.
 fn impatient(server: &Server) -> Limiter {
-    let config = RedisConfig {
-        deadline: Duration::from_millis(30),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(Duration::from_millis(30));
     let store = RedisStore::open(&server.url(), config).unwrap();
-    let config = SharedConfig {
-        instances: Instances::Fixed(100),
-        ..SharedConfig::default()
-    };
-    Limiter::over(store, config)
+    let config = SharedConfig::default().instances(Instances::Fixed(100));
+    Limiter::builder(store).shared(config).build()
 }
 
 /// As a library user would: two workers, and one pause of 30 ms that is longer than their deadline.
@@ -117,7 +111,7 @@ fn denied_request_gets_back_what_a_late_reply_charged() {
     assert_eq!((second.allowed(), second.source()), (false, Source::Local));
     server.signal("-CONT");
     let patient = RedisStore::open(&server.url(), RedisConfig::default()).unwrap();
-    let patient = Limiter::over(patient, one_instance());
+    let patient = Limiter::builder(patient).shared(one_instance()).build();
     let left = || {
         let_tasks_run();
         let looked = run(patient.check("key", &hourly, 0));
@@ -130,12 +124,9 @@ fn denied_request_gets_back_what_a_late_reply_charged() {
 #[test]
 fn delayed_request_gets_back_what_a_late_reply_charged() {
     let server = Server::start();
-    let config = RedisConfig {
-        deadline: Duration::from_millis(30),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(Duration::from_millis(30));
     let store = RedisStore::open(&server.url(), config).unwrap();
-    let limiter = Limiter::over(store, one_instance());
+    let limiter = Limiter::builder(store).shared(one_instance()).build();
     let queue = limit("6/h queue 10");
     let check = |key, cost| run(limiter.check(key, &queue, cost));
     until("the store decides", || {
@@ -147,7 +138,7 @@ fn delayed_request_gets_back_what_a_late_reply_charged() {
     assert!(second.allowed() && !second.delay().is_zero());
     server.signal("-CONT");
     let patient = RedisStore::open(&server.url(), RedisConfig::default()).unwrap();
-    let patient = Limiter::over(patient, one_instance());
+    let patient = Limiter::builder(patient).shared(one_instance()).build();
     until("only the first charge stays", || {
         let_tasks_run();
         let looked = run(patient.check("key", &queue, 0));
@@ -161,27 +152,27 @@ fn late_denial_is_remembered() {
     let limiter = impatient(&server);
     let rules = RuleSet::new([Rule::new("everyone", limit("1/h burst 1")).unwrap()]).unwrap();
     let request = Request::new();
-    let met = rules.meet(&request);
+    let met = rules.matching(&request);
     until("the store decides", || {
-        run(limiter.peek_on(&met)).source() == Source::Store
+        run(limiter.matched(&met).peek()).source() == Source::Store
     });
     let spender = RedisStore::open(&server.url(), RedisConfig::default()).unwrap();
-    let spender = Limiter::over(spender, one_instance());
+    let spender = Limiter::builder(spender).shared(one_instance()).build();
     until("the token is spent", || {
-        let spent = run(spender.decide_on(&met));
+        let spent = run(spender.matched(&met).decide());
         spent.source() == Source::Store && !spent.allowed()
     });
     let scripts = || figure(&server, "cmdstat_evalsha:calls=");
     let before = scripts();
     server.signal("-STOP");
-    assert_eq!(run(limiter.decide_on(&met)).source(), Source::Local);
+    assert_eq!(run(limiter.matched(&met).decide()).source(), Source::Local);
     server.signal("-CONT");
     until("the late call is answered", || scripts() > before);
     // From here on a denial can only come from that answer.
     server.signal("-STOP");
     until("the late denial is known", || {
         let_tasks_run();
-        run(limiter.decide_on(&met)).source() == Source::Remembered
+        run(limiter.matched(&met).decide()).source() == Source::Remembered
     });
 }
 
@@ -190,20 +181,12 @@ fn late_denial_is_remembered() {
 fn late_redirect_is_followed_by_the_next_check() {
     let clustered = Clustered::start();
     let slot = clustered.slot_of("tollgate:{key:key}");
-    let config = RedisConfig {
-        deadline: Duration::from_millis(30),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(Duration::from_millis(30));
     let store = RedisStore::open(&clustered.url(), config).unwrap();
-    let shared = SharedConfig {
+    let shared = one_instance()
         // Its probes would follow the redirect.
-        breaker: BreakerConfig {
-            failures: u32::MAX,
-            ..BreakerConfig::default()
-        },
-        ..one_instance()
-    };
-    let limiter = Limiter::over(store, shared);
+        .breaker(BreakerConfig::default().failures(u32::MAX));
+    let limiter = Limiter::builder(store).shared(shared).build();
     let hourly = limit("1/h burst 1000");
     let source = || run(limiter.check("key", &hourly, 1)).source();
     until("the store decides", || source() == Source::Store);
@@ -222,21 +205,18 @@ fn late_redirect_is_followed_by_the_next_check() {
 #[test]
 fn a_request_may_have_a_shorter_deadline_than_the_store() {
     let server = Server::start();
-    let config = RedisConfig {
-        deadline: Duration::from_secs(3_600),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(Duration::from_secs(3_600));
     let store = RedisStore::open(&server.url(), config).unwrap();
     let rules = [Rule::new("everyone", limit("1/h burst 10")).unwrap()];
-    let limiter = Limiter::over(store, one_instance());
+    let limiter = Limiter::builder(store).shared(one_instance()).build();
     let limiter = limiter.with_rules(rules).unwrap();
     assert_eq!(run(limiter.decide(&Request::new())).source(), Source::Store);
     server.signal("-STOP");
     let request = Request::new().deadline(Duration::from_millis(20));
     assert_eq!(run(limiter.decide(&request)).source(), Source::Local);
     let met = limiter.rules();
-    let met = [met.meet(&request)];
-    let joint = run(limiter.decide_together(&met)).unwrap();
+    let met = [met.matching(&request)];
+    let joint = run(limiter.all_of(&met).unwrap().decide());
     assert_eq!(joint.whole.source(), Source::Local);
     server.signal("-CONT");
 }
@@ -246,13 +226,10 @@ fn a_request_may_have_a_shorter_deadline_than_the_store() {
 fn short_deadlines_of_requests_do_not_judge_the_store() {
     let (wires, server) = (runtime(), Server::start());
     let proxy = wires.block_on(Proxy::before(server.socket()));
-    let config = RedisConfig {
-        deadline: Duration::from_secs(10),
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(Duration::from_secs(10));
     let store = RedisStore::open(&proxy.url(), config).unwrap();
     let rules = [Rule::new("everyone", limit("1/h burst 1000")).unwrap()];
-    let limiter = Limiter::over(store, one_instance());
+    let limiter = Limiter::builder(store).shared(one_instance()).build();
     let limiter = limiter.with_rules(rules).unwrap();
     let decide = |request: &Request<'_>| wires.block_on(limiter.decide(request)).source();
     assert_eq!(decide(&Request::new()), Source::Store);

@@ -64,12 +64,9 @@ fn comes_back<S>(
 #[test]
 fn back_in_a_runtime_that_runs_only_for_checks() {
     let mut server = Server::start();
-    let config = RedisConfig {
-        deadline: PATIENT_PROBE.deadline,
-        ..RedisConfig::default()
-    };
+    let config = RedisConfig::default().deadline(PATIENT_PROBE.deadline);
     let store = RedisStore::open(&server.url(), config).unwrap();
-    let limiter = Limiter::over(store, one_instance());
+    let limiter = Limiter::builder(store).shared(one_instance()).build();
     let limit = limit("1000/s burst 1000000");
     let source = || run(limiter.check("key", &limit, 1)).source();
     server.kill();

@@ -138,16 +138,11 @@ impl Scene {
     /// Limiters whose store is at this address.
     pub(super) fn at(runtime: Watched, url: &str, setup: Setup) -> Self {
         let limiters = (0..setup.instances).map(|_| {
-            let config = RedisConfig {
-                deadline: setup.deadline,
-                ..RedisConfig::default()
-            };
+            let config = RedisConfig::default().deadline(setup.deadline);
             let store = RedisStore::open(url, config).unwrap();
-            let config = SharedConfig {
-                instances: Instances::Fixed(u32::try_from(setup.instances).unwrap()),
-                ..SharedConfig::default()
-            };
-            Arc::new(Limiter::over(store, config))
+            let config = SharedConfig::default()
+                .instances(Instances::Fixed(u32::try_from(setup.instances).unwrap()));
+            Arc::new(Limiter::builder(store).shared(config).build())
         });
         Self {
             limiters: limiters.collect(),
