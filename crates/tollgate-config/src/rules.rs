@@ -36,7 +36,7 @@ path: it belongs to `match`: match: { path: ... }
 rate: it belongs to `limit`: limit: { rate: 10/s, burst: 50 }, or limit: \"10/s burst 50\"
 name: did you mean \"id\"?
 enabled: use mode: enforce, mode: shadow or mode: off
-cost: costs of requests are in `costs`, beside `rules`
+costs: use cost: 5 for this rule, or `costs` beside `rules` for certain requests
 ";
 
 pub(super) fn rule<'a>(fields: &Fields<'a>) -> Option<RuleEntry<'a>> {
@@ -45,10 +45,12 @@ pub(super) fn rule<'a>(fields: &Fields<'a>) -> Option<RuleEntry<'a>> {
     let mut when = Conditions::default();
     let conditions = map_with_hints(conditions::HINTS, conditions);
     fields.set("match", &mut when, conditions);
+    let except = fields.read("except", exceptions).unwrap_or_default();
     let plan = fields.read("plan", plan);
     let example = "per: [client] for a bucket each, or per: [] for one bucket for everybody";
     let per = fields.required("per", example, dimensions);
     let limit = fields.required("limit", "limit: \"10/s burst 50\"", limit);
+    let cost = fields.read("cost", number(0..=MAX_COST));
     let (mut mode, mut on_failure) = (Mode::Enforce, OnFailure::Local);
     let words = [
         ("enforce", Mode::Enforce),
@@ -66,19 +68,47 @@ pub(super) fn rule<'a>(fields: &Fields<'a>) -> Option<RuleEntry<'a>> {
         return None;
     }
     // The id is a name already, so this does not fail.
-    let rule = Rule::new(id?.as_str(), limit?).ok()?;
-    let rule = rule.when(when.compiled.clone()).per(per?);
-    let rule = rule.mode(mode).on_failure(on_failure);
+    let mut rule = (Rule::new(id?.as_str(), limit?).ok()?)
+        .when(when.compiled.clone())
+        .per(per?)
+        .mode(mode)
+        .on_failure(on_failure);
+    for exception in except {
+        rule = rule.except(exception.compiled);
+    }
+    if let Some(plan) = plan {
+        rule = rule.plan(&plan);
+    }
+    if let Some(cost) = cost {
+        rule = rule.cost(cost);
+    }
     Some(RuleEntry {
-        rule: match plan {
-            Some(plan) => rule.plan(&plan),
-            None => rule,
-        },
+        rule,
         when,
         is_on: mode != Mode::Off,
         input: fields.input().clone(),
     })
 }
+
+/// The requests that a rule does not apply to: one map of conditions, or a list of them.
+fn exceptions(input: &Input<'_>) -> Option<Vec<Conditions>> {
+    let items = match input.is_map() {
+        true => vec![input.clone()],
+        false => input.items("conditions such as { path: /health }")?,
+    };
+    let exception = |item: &Input<'_>| {
+        let exception = map_with_hints(conditions::HINTS, conditions)(item)?;
+        if exception.compiled.is_everything() {
+            let message = "an exception without conditions would except every request";
+            return item.reject(message, "give it conditions, or leave it out");
+        }
+        Some(exception)
+    };
+    items.iter().map(exception).collect()
+}
+
+/// Maximum cost of a request: no limit holds more.
+const MAX_COST: u64 = 4_000_000_000;
 
 /// Maximum number of dimensions of a rule, which bounds the length of keys.
 const MAX_DIMENSIONS: usize = 8;
@@ -141,7 +171,7 @@ pub(super) fn cost<'a>(fields: &Fields<'a>) -> Option<CostEntry<'a>> {
     let example = "match: { methods: [POST], path: /reports }";
     let when = map_with_hints(conditions::HINTS, conditions);
     let when = fields.required("match", example, when);
-    let tokens = fields.required("cost", "cost: 10", number(0..=4_000_000_000));
+    let tokens = fields.required("cost", "cost: 10", number(0..=MAX_COST));
     let (when, tokens) = (when?, tokens?);
     Some(CostEntry {
         cost: Cost::new(when.compiled.clone(), tokens),
@@ -195,13 +225,15 @@ fn check_family(entry: &RuleEntry<'_>, family: &[&RuleEntry<'_>]) {
             "give them the same `per`, or different ids",
         );
     }
-    if first.rule.conditions() != entry.rule.conditions() {
+    if first.rule.conditions() != entry.rule.conditions()
+        || first.rule.exceptions() != entry.rule.exceptions()
+    {
         let message = "rules with the same id must have the same conditions";
         report(
             "id",
             first,
             message,
-            "give them the same `match`, or different ids",
+            "give them the same `match` and `except`, or different ids",
         );
     }
 }

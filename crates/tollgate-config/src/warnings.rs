@@ -11,6 +11,7 @@ mod tests;
 
 use std::cell::RefCell;
 
+use tollgate::{RuleSet, RuleSetWarning};
 use tollgate_tower::identity::IdentityConfig;
 
 use super::config::Config;
@@ -45,7 +46,7 @@ impl<'a> Context<'a> {
 }
 
 pub(super) fn all(context: &Context<'_>) -> Problems {
-    let each: [fn(&Context<'_>, &mut Problems); 20] = [
+    let each: [fn(&Context<'_>, &mut Problems); 21] = [
         nothing_listens,
         nothing_is_limited,
         unused_store_fields,
@@ -56,6 +57,7 @@ pub(super) fn all(context: &Context<'_>) -> Problems {
         requests::limit_below_a_cost,
         requests::cost_without_rule,
         requests::large_sliding_log,
+        rule_set,
         clients::untrusted_proxy_in_front,
         clients::client_names_without_proof,
         clients::plans_without_trusted_proxy,
@@ -79,8 +81,50 @@ pub(super) fn all(context: &Context<'_>) -> Problems {
 pub fn rule_warnings(rules: &[Node]) -> Problems {
     let errors = RefCell::default();
     let mut warnings = Problems::default();
-    clients::buckets_of_all_without_a_header(&read_rules(rules, &errors), &mut warnings);
+    let rules = read_rules(rules, &errors);
+    clients::buckets_of_all_without_a_header(&rules, &mut warnings);
+    if let Ok(set) = RuleSet::new(rules.iter().map(|entry| entry.rule.clone())) {
+        warnings_of_set(&set, &rules, &mut warnings);
+    }
     warnings
+}
+
+fn rule_set(context: &Context<'_>, problems: &mut Problems) {
+    warnings_of_set(&context.config.policy.rules, context.rules, problems);
+}
+
+/// What the engine finds in the rules together, each at the rule that it is about.
+fn warnings_of_set(set: &RuleSet, rules: &[RuleEntry<'_>], problems: &mut Problems) {
+    for warning in set.warnings() {
+        let is_its = |entry: &&RuleEntry<'_>| {
+            let plan = warning.plan();
+            entry.rule.id() == warning.id() && (plan.is_none() || entry.rule.plan_name() == plan)
+        };
+        let Some(entry) = rules.iter().filter(|entry| entry.is_on).find(is_its) else {
+            continue;
+        };
+        // The engine's own message names the rule and its plans, which may come from the environment.
+        let (field, message, help) = match &warning {
+            RuleSetWarning::NoFallback { .. } => (
+                "plan",
+                "the rules of this id are for plans only: clients without one of them are not limited by it",
+                "add a rule of the same id without a plan",
+            ),
+            RuleSetWarning::CostAboveLimit { .. } => (
+                "limit",
+                "this rule charges more for each request than its limit ever allows: it denies every request",
+                "allow a larger burst, or lower the cost",
+            ),
+            RuleSetWarning::ExceptsEverything { .. } => (
+                "id",
+                "this rule excepts every request that it matches: it never applies",
+                "remove the rule, or give the exception other conditions",
+            ),
+            // Reported with all other plans.
+            _ => continue,
+        };
+        problems.warning(entry.input.location_of(field), message, help);
+    }
 }
 
 fn nothing_listens(context: &Context<'_>, problems: &mut Problems) {

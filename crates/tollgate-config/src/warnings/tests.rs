@@ -369,3 +369,20 @@ fn a_placeholder_in_another_notation() {
     }
     assert!(!warnings(&format!("service: {{}}\n{RULE}")).contains(says));
 }
+
+#[test]
+fn plans_without_a_rule_for_all_others() {
+    let text = format!(
+        "{GATEWAY}clients: [{{ id: x, plan: gold }}]\nrules: [{{ id: a, plan: gold, per: [client], limit: \"1/s\" }}]\n"
+    );
+    let says = "rules[0].plan: the rules of this id are for plans only: clients without one of them are not limited by it";
+    let fallback = "rules: [{ id: a, per: [client], limit: \"1/s\" }, {";
+    warns(&text, says, ("rules: [{", fallback));
+}
+
+#[test]
+fn a_rule_that_charges_more_than_it_holds() {
+    let text = format!("{GATEWAY}rules: [{{ id: a, cost: 11, per: [], limit: \"10/s\" }}]\n");
+    let says = "rules[0].limit: this rule charges more for each request than it ever holds";
+    warns(&text, says, ("cost: 11", "cost: 10"));
+}

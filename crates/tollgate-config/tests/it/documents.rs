@@ -50,7 +50,6 @@ costs:
   - { match: { methods: [POST], path: /reports/generate }, cost: 10 }
 rules:
   - id: client
-    plan: free                             # absent: every plan without a rule of its own for this id
     per: [client]                          # who gets a bucket of its own; []: one for everybody
     limit: { algorithm: token_bucket, rate: 10/s, burst: 50 }
   - id: client
@@ -93,7 +92,7 @@ fn a_complete_configuration_has_no_warning() {
     let charges = Request::new().client("a").method("POST").path(&path);
     let met = config.policy.rules.matching(&charges);
     let ids: Vec<&str> = met.rules().iter().map(|rule| rule.id().as_str()).collect();
-    assert_eq!(ids, ["charges", "everyone"]);
+    assert_eq!(ids, ["client", "charges", "everyone"]);
 }
 
 #[test]
@@ -379,4 +378,40 @@ rules:
 "#;
     let config = parse(text, &hidden).unwrap();
     assert_nothing_hidden(text, &config.warnings, 5);
+}
+
+#[test]
+fn rules_have_exceptions_and_costs_of_their_own() {
+    let gateway = "gateway: { upstreams: [{ to: http://127.0.0.1:1 }] }\n";
+    let config = good(&format!(
+        "{gateway}rules:
+  - {{ id: one, except: {{ path: /health }}, cost: 5, per: [], limit: \"10/s\" }}
+  - {{ id: list, except: [{{ path: /health }}, {{ methods: [OPTIONS] }}], per: [], limit: \"10/s\" }}
+"
+    ));
+    let rules = &config.policy.rules;
+    let (health, other) = (rules.read_path("/health"), rules.read_path("/other"));
+    let (health, other) = (health.unwrap(), other.unwrap());
+    let excepted = rules.matching(&Request::new().path(&health)).rules().len();
+    assert_eq!(excepted, 0);
+    let request = Request::new().path(&other);
+    let matched = rules.matching(&request);
+    let charged: Vec<u64> = (matched.rules().iter())
+        .map(|rule| rule.cost_of(matched.cost()))
+        .collect();
+    assert_eq!(charged, [5, 1]);
+    for (except, says) in [
+        (
+            "except: {}",
+            "rules[0].except: an exception without conditions",
+        ),
+        ("except: [{ path: x }]", "rules[0].except[0].path"),
+        ("except: /health", "rules[0].except"),
+        ("cost: -1", "rules[0].cost: expected a whole number"),
+        ("costs: 3", "use cost: 5 for this rule"),
+    ] {
+        let text = format!("{gateway}rules: [{{ id: a, {except}, per: [], limit: \"1/s\" }}]\n");
+        let problems = bad(&text).render("tollgate.yaml", &text);
+        assert!(problems.contains(says), "{except}: {problems}");
+    }
 }

@@ -4,6 +4,8 @@
 //! - `reference`: the algorithms against slow models in exact fractions.
 //! - `concurrency`: many threads, with the referee.
 //! - `bounded`: floods of keys.
+//! - `costs`: what each rule charges, and warnings about rule sets.
+//! - `exceptions`: requests that a rule does not apply to.
 //! - `generations`: rules that change under traffic.
 //! - `inspect`: what was used by whom, and that looking changes nothing.
 //! - `instances`: how many share the limits, counted over Redis.
@@ -32,6 +34,8 @@ mod bounded;
 mod certificates;
 mod concurrency;
 mod contract;
+mod costs;
+mod exceptions;
 #[cfg(feature = "redis")]
 mod faults;
 mod generations;
