@@ -1,4 +1,4 @@
-//! Where `now` comes from: the system, or a hand that turns it.
+//! Where the time comes from: the system, a function, or a clock that is turned by hand.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,13 +9,31 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const LAST_US: u64 = 1 << 52;
 
 /// The time, in microseconds since the Unix epoch.
+///
+/// Limits go by [`Clock::system`] unless told otherwise: [`MemoryConfig::clock`](crate::store::MemoryConfig::clock) and
+/// [`RedisClock`](crate::store::RedisClock). Tests turn a [`ManualClock`], or take the time from [elsewhere](Self::from_fn).
+///
+/// ```
+/// use tollgate::store::{MemoryConfig, MemoryStore};
+/// use tollgate::{Clock, Limiter};
+///
+/// let config = MemoryConfig::default().clock(Clock::system());
+/// let limiter = Limiter::new(MemoryStore::with_config(config));
+/// # let _ = limiter;
+/// ```
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
 #[derive(Clone)]
 enum Source {
     System(Arc<SystemClock>),
+    Other(Arc<Other>),
+}
+
+/// A clock of tests and simulations. Behind one pointer, so that the system's clock is reached as fast as without it.
+enum Other {
     Manual(ManualClock),
+    Function(Box<dyn Fn() -> Duration + Send + Sync>),
 }
 
 impl Clock {
@@ -25,25 +43,81 @@ impl Clock {
         Self(Source::System(Arc::new(SystemClock::start())))
     }
 
+    /// The clock that this function reads: it returns the time since the Unix epoch. The time may stand still, and where it goes back it
+    /// is taken to stand still.
+    ///
+    /// With tokio's paused time, limits and timers go by one clock, so that a test of an hour takes no time:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tokio::time::{Instant, sleep};
+    /// use tollgate::store::{MemoryConfig, MemoryStore};
+    /// use tollgate::{Clock, Limiter};
+    ///
+    /// #[tokio::main(flavor = "current_thread", start_paused = true)] // or #[tokio::test(start_paused = true)]
+    /// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     let start = Instant::now();
+    ///     let clock = Clock::from_fn(move || Duration::from_secs(1_700_000_000) + start.elapsed());
+    ///     let limiter = Limiter::new(MemoryStore::with_config(MemoryConfig::default().clock(clock)));
+    ///
+    ///     let limit = "1/h burst 1".parse()?;
+    ///     limiter.check("client-7", &limit, 1).await.into_result()?;
+    ///     let denied = limiter.check("client-7", &limit, 1).await;
+    ///     sleep(denied.retry_after().expect("it is denied for an hour")).await;
+    ///     assert!(limiter.check("client-7", &limit, 1).await.allowed());
+    ///     Ok(())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn from_fn(since_epoch: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self(Source::Other(Arc::new(Other::Function(Box::new(
+            since_epoch,
+        )))))
+    }
+
     #[must_use]
     #[inline(always)]
     pub(crate) fn now_us(&self) -> u64 {
         match &self.0 {
             Source::System(clock) => clock.now_us(),
-            Source::Manual(clock) => clock.now_us(),
+            Source::Other(clock) => clock.now_us(),
         }
         .min(LAST_US)
     }
 
-    /// By how many seconds the wall clock was set since this clock began to count: its own time knows nothing of that, and what others read as
-    /// Unix time has to.
+    /// By how many seconds the wall clock was set since this clock began to count: this clock's own time ignores that, and what others
+    /// read as Unix time follows it.
     #[inline(always)]
     pub(crate) fn step_s(&self) -> i32 {
         match &self.0 {
             Source::System(clock) => clock.step_s.load(Ordering::Relaxed),
-            Source::Manual(clock) => clock.0.step_s.load(Ordering::Relaxed),
+            Source::Other(clock) => clock.step_s(),
         }
     }
+}
+
+impl Other {
+    #[inline(always)]
+    fn now_us(&self) -> u64 {
+        match self {
+            Self::Manual(clock) => clock.now_us(),
+            Self::Function(since_epoch) => read(since_epoch),
+        }
+    }
+
+    #[inline(always)]
+    fn step_s(&self) -> i32 {
+        match self {
+            Self::Manual(clock) => clock.0.step_s.load(Ordering::Relaxed),
+            Self::Function(_) => 0,
+        }
+    }
+}
+
+/// Out of the way of the other clocks.
+#[cold]
+fn read(since_epoch: &dyn Fn() -> Duration) -> u64 {
+    to_us(since_epoch())
 }
 
 impl Default for Clock {
@@ -54,7 +128,7 @@ impl Default for Clock {
 
 impl From<&ManualClock> for Clock {
     fn from(clock: &ManualClock) -> Self {
-        Self(Source::Manual(clock.clone()))
+        Self(Source::Other(Arc::new(Other::Manual(clock.clone()))))
     }
 }
 
@@ -62,7 +136,10 @@ impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::System(_) => "System",
-            Self::Manual(_) => "Manual",
+            Self::Other(clock) => match **clock {
+                Other::Manual(_) => "Manual",
+                Other::Function(_) => "Function",
+            },
         })
     }
 }
@@ -73,10 +150,19 @@ impl fmt::Debug for Source {
 /// use std::time::Duration;
 /// use tollgate::{Clock, ManualClock};
 ///
-/// let hand = ManualClock::at(Duration::from_secs(1_700_000_000));
-/// let clock = Clock::from(&hand); // give this to a limiter …
-/// hand.advance(Duration::from_millis(250)); // … and turn the hand
-/// # let _ = clock;
+/// use tollgate::LocalLimiter;
+/// use tollgate::store::{MemoryConfig, MemoryStore};
+///
+/// let clock = ManualClock::at(Duration::from_secs(1_700_000_000));
+/// let config = MemoryConfig::default().clock(Clock::from(&clock));
+/// let limiter = LocalLimiter::with_store(MemoryStore::with_config(config));
+///
+/// let limit = "4/s burst 1".parse()?;
+/// assert!(limiter.check("client-7", &limit, 1).allowed());
+/// assert!(!limiter.check("client-7", &limit, 1).allowed());
+/// clock.advance(Duration::from_millis(250));
+/// assert!(limiter.check("client-7", &limit, 1).allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<Hand>);
@@ -106,7 +192,7 @@ impl ManualClock {
         self.0.us.fetch_add(to_us(by), Ordering::SeqCst);
     }
 
-    /// Sets the wall clock apart from this clock by so many seconds, as an operator or a time service does. Limits do not notice; what is
+    /// Sets the wall clock ahead of this clock by this many seconds, as an operator or a time service does. Limits do not notice; what is
     /// shown as Unix time follows.
     pub fn step_wall_clock(&self, seconds: i32) {
         self.0.step_s.store(seconds, Ordering::SeqCst);
@@ -381,6 +467,16 @@ mod tests {
             assert_eq!(clock.step_s.load(Ordering::Relaxed), step_s, "{wall_us}");
             assert!(clock.now_us() < start_us + 60_000_000);
         }
+    }
+
+    #[test]
+    fn a_function_is_read_as_often_as_the_time_is() {
+        let us = Arc::new(AtomicU64::new(7));
+        let read = Arc::clone(&us);
+        let clock = Clock::from_fn(move || Duration::from_micros(read.load(Ordering::SeqCst)));
+        assert_eq!((clock.now_us(), clock.step_s()), (7, 0));
+        us.store(u64::MAX, Ordering::SeqCst);
+        assert_eq!(clock.now_us(), LAST_US);
     }
 
     #[test]
