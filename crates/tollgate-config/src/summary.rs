@@ -3,12 +3,11 @@
 use std::fmt;
 
 use serde::Serialize;
-use tollgate::words::grouped;
 
 use super::config::{Config, listeners};
-
 use super::storage::RulesFrom;
 use super::store::StoreConfig;
+use crate::text::grouped;
 
 /// The summary of a configuration.
 #[derive(Debug, Serialize)]

@@ -7,9 +7,10 @@ use std::fmt::Write as _;
 
 use serde::de::IgnoredAny;
 use serde_json::Value as Json;
-use tollgate::words::nearest;
 use tollgate_http::headers::request_id;
 use tollgate_tower::answer::Denial;
+
+use crate::text::nearest;
 
 pub(crate) const MAX_BYTES: usize = 16 << 10;
 

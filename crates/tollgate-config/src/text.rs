@@ -1,6 +1,51 @@
 //! Escapes text from clients so that it is safe to store and show: no control characters, no change of direction, and a
 //! bounded length.
 
+/// `1234567` as `1,234,567`.
+///
+/// ```
+/// assert_eq!(tollgate_config::text::grouped(4_000_000_000), "4,000,000,000");
+/// ```
+#[must_use]
+pub fn grouped(n: u64) -> String {
+    match n {
+        0..1_000 => n.to_string(),
+        _ => format!("{},{:03}", grouped(n / 1_000), n % 1_000),
+    }
+}
+
+/// The known word closest to a mistyped one, if one is close enough to be meant.
+///
+/// ```
+/// use tollgate_config::text::nearest;
+///
+/// let known = ["rate", "burst", "on_store_failure", "id", "sliding_log"];
+/// assert_eq!(nearest("slidinglog", &known), Some("sliding_log"));
+/// assert_eq!(nearest("brust", &known), Some("burst"));
+/// assert_eq!(nearest("onStoreFailure", &known), Some("on_store_failure"));
+/// assert_eq!(nearest("ID", &known), Some("id"));
+/// assert_eq!(nearest("colour", &known), None);
+/// assert_eq!(nearest(&"rate".repeat(100), &known), None);
+/// ```
+#[must_use]
+pub fn nearest<'a>(got: &str, known: &[&'a str]) -> Option<&'a str> {
+    // A long word is not a misspelled known one, and comparing takes time.
+    if got.len() > 64 {
+        return None;
+    }
+    let plain = |word: &str| {
+        let word = word.to_lowercase();
+        word.replace(['_', '-', ' '], "")
+    };
+    let got = plain(got);
+    let near = known
+        .iter()
+        .map(|word| (strsim::osa_distance(&got, &plain(word)), *word));
+    near.filter(|(edits, _)| *edits <= (got.chars().count() / 3).max(1))
+        .min_by_key(|(edits, _)| *edits)
+        .map(|(_, word)| word)
+}
+
 /// `text` with all characters escaped that do not show as themselves, cut to `max` characters; a cut ends in `…`.
 ///
 /// A backslash is doubled, so that an escape cannot be mistaken for text that was sent.

@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-pub(super) use tollgate::words::grouped;
+/// `1234567` as `1,234,567`.
+pub(super) fn grouped(n: u64) -> String {
+    match n {
+        0..1_000 => n.to_string(),
+        _ => format!("{},{:03}", grouped(n / 1_000), n % 1_000),
+    }
+}
 
 /// A share of a whole with one decimal: `12.5 %`; `0.0 %` if the whole is 0.
 pub(super) fn percent(part: u64, whole: u64) -> String {

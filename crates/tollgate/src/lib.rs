@@ -8,20 +8,12 @@ mod host;
 mod limit;
 mod limiter;
 mod name;
-mod nearest;
 mod path;
 mod rate;
 mod request;
 mod rule;
 pub mod store;
 mod usage;
-
-/// Words for people, for Tollgate's own programs; not part of what is promised.
-#[doc(hidden)]
-pub mod words {
-    pub use crate::nearest::nearest;
-    pub use crate::rate::grouped;
-}
 
 pub use bucket::Bucket;
 pub use clock::{Clock, ManualClock};

@@ -10,8 +10,7 @@ mod error;
 use std::fmt;
 use std::time::Duration;
 
-pub use amount::grouped;
-pub(crate) use amount::{period_text, span_text, unit_us};
+pub(crate) use amount::{grouped, period_text, span_text, unit_us};
 pub use error::LimitError;
 
 /// Microtokens in a token: the unit in which buckets remember what was used.

@@ -12,10 +12,9 @@ pub(crate) use scalars::{duration_text, size_text};
 
 use std::cell::{RefCell, RefMut};
 
-use tollgate::words::nearest;
-
 use super::problem::{Location, Problem, Problems};
 use super::{Entry, Node, Scalar, Value, joined};
+use crate::text::nearest;
 
 /// A node to read, the path to it, and where to report problems.
 #[derive(Clone, Debug)]

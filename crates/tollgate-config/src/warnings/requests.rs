@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use tollgate::Algorithm;
-use tollgate::words::grouped;
 
 use super::Context;
 use crate::conditions::patterns_overlap;
 use crate::document::Problems;
 use crate::rules::{CostEntry, RuleEntry};
 use crate::storage::RulesFrom;
+use crate::text::grouped;
 
 /// Sliding logs with more entries than this get a warning.
 const LARGE_LOG: u64 = 10_000;
@@ -113,9 +113,14 @@ fn overlap(rule: &RuleEntry<'_>, cost: &CostEntry<'_>) -> bool {
     rule.rule.plan_name().is_none_or(includes) && rule.when.overlap(&cost.when)
 }
 
+/// A rule with a cost of its own does not charge what requests cost.
+fn charges_costs(rule: &&RuleEntry<'_>) -> bool {
+    rule.rule.own_cost().is_none()
+}
+
 /// A request that costs more than a bucket ever holds is always denied.
 pub(super) fn limit_below_a_cost(context: &Context<'_>, problems: &mut Problems) {
-    for rule in context.rules_in_force() {
+    for rule in context.rules_in_force().filter(charges_costs) {
         let capacity = rule.rule.limit().capacity();
         let costs = context.costs.iter().filter(|cost| overlap(rule, cost));
         let highest = costs.max_by_key(|cost| cost.cost.tokens());
@@ -138,7 +143,8 @@ pub(super) fn cost_without_rule(context: &Context<'_>, problems: &mut Problems) 
         return;
     }
     for cost in context.costs {
-        if !context.rules.iter().any(|rule| overlap(rule, cost)) {
+        let charges = |rule| charges_costs(&rule) && overlap(rule, cost);
+        if !context.rules.iter().any(charges) {
             let message = "no rule counts such requests, so this cost is never charged";
             let help = "compare its match with those of the rules";
             problems.warning(cost.input.location(), message, help);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
-use tollgate::words::nearest;
+use tollgate_config::text::nearest;
 
 use super::problem::Problem;
 use super::strict_json;

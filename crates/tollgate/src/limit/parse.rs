@@ -345,7 +345,14 @@ fn number_for(got: &str) -> String {
 fn option_for(got: &str) -> String {
     let mut names = vec!["burst", "queue"];
     names.extend(Algorithm::ALL.map(Algorithm::name));
-    match crate::nearest::nearest(got, &names) {
+    let plain = got.to_lowercase().replace('-', "_");
+    let slips = |name: &&str| strsim::osa_distance(&plain, name);
+    // A long word is no slip of one of these, and comparing takes time by its length.
+    let nearest = names
+        .iter()
+        .filter(|_| got.len() <= 64)
+        .min_by_key(|name| slips(name));
+    match nearest.filter(|name| slips(name) <= (plain.len() / 3).max(1)) {
         Some(name) => format!("{name:?}"),
         None => format!("one of {}", names.join(", ")),
     }

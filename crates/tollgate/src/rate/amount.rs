@@ -1,7 +1,7 @@
 //! Amounts and spans of time as people write them.
 
 /// `1234567` as `1,234,567`.
-pub fn grouped(n: u64) -> String {
+pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {

@@ -5,10 +5,9 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use tollgate::words::{grouped, nearest};
-
 use super::Input;
 use crate::document::mask;
+use crate::text::{grouped, nearest};
 
 /// Words as a list, such as `a, b and c`.
 #[must_use]
