@@ -1,13 +1,25 @@
-//! Which bucket: the rule that counts, and whom it counts for.
+//! Which bucket: the rule that counts, and the values it counts by.
 
 use crate::dimension::{Dimension, Part};
 use crate::name::Name;
 use crate::request::Request;
 
-/// Names a bucket: a rule, and a value for each of its dimensions in the rule's order.
+/// The name of a bucket: a rule, and a value for each of its dimensions in the rule's order.
 ///
-/// The first part is the *subject*: what a store may keep together (all buckets of one client). A bucket without
-/// parts is everybody's.
+/// The first part is the *subject*: a store may keep all buckets of one subject together. A bucket without parts is for all
+/// requests.
+///
+/// ```
+/// use tollgate::{Dimension, Request, Rule, RuleSet};
+///
+/// let rules = RuleSet::new([Rule::new("per-route", "10/s".parse()?)?.per([Dimension::Client, Dimension::Route])])?;
+/// let request = Request::new().client("merchant_123").route("/v1/charges");
+/// let matched = rules.matching(&request);
+/// let bucket = matched.bucket(matched.rules()[0]);
+/// let parts: Vec<String> = bucket.parts().map(|part| part.dimension.to_string()).collect();
+/// assert_eq!(parts, ["client", "route"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket<'a> {
     rule: Name,
@@ -15,7 +27,7 @@ pub struct Bucket<'a> {
     values: Values<'a>,
 }
 
-/// Where the values of the dimensions are to be had.
+/// Where the values of the dimensions come from.
 #[derive(Clone, Copy, Debug)]
 enum Values<'a> {
     Key(&'a [u8]),
@@ -23,7 +35,7 @@ enum Values<'a> {
 }
 
 impl<'a> Bucket<'a> {
-    /// The bucket that a request meets under `rule`, which counts by `per`.
+    /// The bucket of a request under `rule`, which counts by `per`.
     #[must_use]
     pub fn new(rule: Name, per: &'a [Dimension], request: &'a Request<'a>) -> Self {
         Self {
@@ -33,7 +45,7 @@ impl<'a> Bucket<'a> {
         }
     }
 
-    /// The bucket of a bare key, which belongs to no rule.
+    /// The bucket of a key, which belongs to no rule.
     #[must_use]
     pub fn of_key(key: &'a [u8]) -> Self {
         Self {
@@ -43,19 +55,33 @@ impl<'a> Bucket<'a> {
         }
     }
 
-    /// The rule that counts here; empty for a bare key.
+    /// The rule; empty for a key.
     #[must_use]
     pub fn rule(&self) -> Name {
         self.rule
     }
 
-    /// Whether there is but one bucket of this rule, for everybody.
+    /// Whether this is the only bucket of its rule, for all requests.
     #[must_use]
     pub fn is_everybodys(&self) -> bool {
         self.per.is_empty()
     }
 
-    /// The subject first, then the rest.
+    /// A hash of the whole name that nobody can foresee without the secret.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn keyed_hash(&self, secret: &std::hash::RandomState) -> u64 {
+        use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
+
+        let mut hasher = secret.build_hasher();
+        self.rule.hash(&mut hasher);
+        for part in self.parts() {
+            part.shape().hash(&mut hasher);
+            hasher.write(part.value.unwrap_or_default());
+        }
+        hasher.finish()
+    }
+
+    /// The values, the subject first.
     #[inline(always)]
     pub fn parts(&self) -> impl Iterator<Item = Part<'a>> {
         let values = self.values;

@@ -374,17 +374,72 @@ impl Decision {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn after_refund(mut self, now: &Self) -> Self {
-        let tiers = match &mut self.tiers {
-            Tiers::One(tier) => tier.as_mut_slice(),
-            Tiers::Many(tiers) => tiers.as_mut_slice(),
-        };
-        for (tier, found) in tiers.iter_mut().zip(now.tiers()) {
+        for (tier, found) in self.tiers_mut().iter_mut().zip(now.tiers()) {
             tier.outcome.charged = false;
             if tier.rule == found.rule && tier.limit == found.limit {
                 tier.outcome.remaining = found.outcome.remaining;
                 tier.outcome.full_at_us = found.outcome.full_at_us;
             }
         }
+        self.bind_longest_wait()
+    }
+
+    /// The denial of a request whose [delay](Self::delay) is longer than it may wait, after what it charged was given back: these costs,
+    /// of the tiers in order. It passes without waiting when its turn would have come.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn turned_away(
+        mut self,
+        patience: Duration,
+        costs: impl Iterator<Item = u64>,
+    ) -> Self {
+        for (tier, cost) in self.tiers_mut().iter_mut().zip(costs) {
+            if tier.outcome.charged {
+                tier.outcome.charged = false;
+                tier.outcome.remaining += cost;
+            }
+            if let Fit::Queued { go_at_us } = tier.outcome.fit
+                && !tier.shadow
+                && Duration::from_micros(go_at_us.saturating_sub(tier.at_us())) > patience
+            {
+                tier.outcome.fit = Fit::Later {
+                    ready_at_us: go_at_us,
+                };
+            }
+        }
+        self.bind_longest_wait()
+    }
+
+    /// The denial of a request for which others are first: in these tiers it passes after this time, or later if they deny it for longer.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn denied_for(mut self, wait: Duration, is_in_line: impl Fn(usize) -> bool) -> Self {
+        let wait_us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+        for (nth, tier) in self.tiers_mut().iter_mut().enumerate() {
+            let after_wait_us = tier.at_us().saturating_add(wait_us);
+            if tier.shadow || !is_in_line(nth) {
+                continue;
+            }
+            tier.outcome.fit = match tier.outcome.fit {
+                Fit::Later { ready_at_us } => Fit::Later {
+                    ready_at_us: ready_at_us.max(after_wait_us),
+                },
+                Fit::Never => Fit::Never,
+                Fit::Now | Fit::Queued { .. } => Fit::Later {
+                    ready_at_us: after_wait_us,
+                },
+            };
+        }
+        self.bind_longest_wait()
+    }
+
+    fn tiers_mut(&mut self) -> &mut [Tier] {
+        match &mut self.tiers {
+            Tiers::One(tier) => tier.as_mut_slice(),
+            Tiers::Many(tiers) => tiers.as_mut_slice(),
+        }
+    }
+
+    /// Bound by the deciding tier with the longest wait.
+    fn bind_longest_wait(mut self) -> Self {
         if let Tiers::Many(tiers) = &self.tiers {
             self.bound = tiers.with_longest_wait();
         }

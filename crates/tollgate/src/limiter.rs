@@ -14,15 +14,21 @@ mod instances;
 mod joint;
 #[cfg(feature = "redis")]
 mod late;
+#[cfg(feature = "tokio")]
+mod line;
 mod local;
 #[cfg(feature = "redis")]
 mod prober;
 #[cfg(feature = "redis")]
 mod recent;
+#[cfg(feature = "tokio")]
+mod reservation;
 mod reset;
 #[cfg(feature = "redis")]
 mod shared;
 mod target;
+#[cfg(feature = "tokio")]
+mod wait;
 
 #[cfg(feature = "redis")]
 pub use breaker::BreakerConfig;
@@ -93,6 +99,8 @@ use target::Subject;
 #[derive(Debug)]
 pub struct Limiter {
     backend: Backend,
+    #[cfg(feature = "tokio")]
+    waiters: wait::Waiters,
 }
 
 /// Where usage is kept.
@@ -314,11 +322,19 @@ impl Default for Limiter {
     }
 }
 
+impl From<Backend> for Limiter {
+    fn from(backend: Backend) -> Self {
+        Self {
+            backend,
+            #[cfg(feature = "tokio")]
+            waiters: wait::Waiters::default(),
+        }
+    }
+}
+
 impl From<LocalLimiter> for Limiter {
     fn from(local: LocalLimiter) -> Self {
-        Self {
-            backend: Backend::Memory(Box::new(local)),
-        }
+        Backend::Memory(Box::new(local)).into()
     }
 }
 

@@ -267,6 +267,48 @@ impl<'a> Request<'a> {
     }
 }
 
+/// What buckets are made of, borrowed from nothing.
+#[cfg(feature = "redis")]
+pub(crate) struct OwnedRequest {
+    client: Option<Box<str>>,
+    plan: Option<Box<str>>,
+    route: Option<Box<str>>,
+    method: Option<Box<str>>,
+    ip: Option<IpAddr>,
+    attributes: Vec<(Name, Box<str>)>,
+}
+
+#[cfg(feature = "redis")]
+impl OwnedRequest {
+    pub(crate) fn of(request: &Request<'_>) -> Self {
+        Self {
+            client: request.client.map(Into::into),
+            plan: request.plan.map(Into::into),
+            route: request.route.map(Into::into),
+            method: request.method_name().map(Into::into),
+            ip: request.address(),
+            attributes: (request.attributes.iter())
+                .map(|(name, value)| (*name, (*value).into()))
+                .collect(),
+        }
+    }
+
+    pub(crate) fn borrowed(&self) -> Request<'_> {
+        let mut request = Request::new();
+        request.client = self.client.as_deref();
+        request.plan = self.plan.as_deref();
+        request.route = self.route.as_deref();
+        request.method = self.method.as_deref().map(Cow::Borrowed);
+        request.attributes = (self.attributes.iter())
+            .map(|(name, value)| (*name, &**value))
+            .collect();
+        match self.ip {
+            Some(ip) => request.ip(ip),
+            None => request,
+        }
+    }
+}
+
 impl Default for Request<'_> {
     fn default() -> Self {
         Self::new()

@@ -55,9 +55,9 @@ impl<S: Store> LimiterBuilder<S> {
         let limiter: Limiter = match self.store.into_any() {
             AnyStore::Memory(store) => LocalLimiter::with_store(*store).into(),
             #[cfg(feature = "redis")]
-            AnyStore::Redis(store) => Limiter {
-                backend: Backend::Shared(Arc::new(SharedLimiter::new(store, self.shared))),
-            },
+            AnyStore::Redis(store) => {
+                Backend::Shared(Arc::new(SharedLimiter::new(store, self.shared))).into()
+            }
         };
         if let Some(rules) = self.rules {
             limiter.set_rules(rules);

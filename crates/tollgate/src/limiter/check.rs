@@ -8,6 +8,8 @@ use super::{Backend, Limiter, LocalLimiter, StoreError};
 use crate::decision::Decision;
 use crate::rule::MatchedRules;
 use crate::usage::Usage;
+#[cfg(feature = "tokio")]
+use {super::wait, crate::decision::Denied, std::time::Duration};
 
 /// A question to a limiter about a request or a key, asked by one of its methods.
 ///
@@ -114,6 +116,60 @@ impl Check<'_, Limiter> {
                 shared.decide(&resolved.target(self.cost), true).await
             }
         }
+    }
+
+    /// Waits until the request may pass, for at most this long.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tollgate::Limiter;
+    ///
+    /// let (limiter, limit) = (Limiter::in_memory(), "50/s burst 1".parse()?);
+    /// for mail in ["one", "two", "three"] {
+    ///     let permit = limiter.key("mailer", &limit).until_ready(Duration::from_secs(10)).await?;
+    ///     println!("{mail} goes at {:?}", permit.at() + permit.delay());
+    /// }
+    ///
+    /// // A wait that would be too long is not begun.
+    /// let hourly = "1/h burst 1".parse()?;
+    /// let check = limiter.key("report", &hourly);
+    /// assert!(check.until_ready(Duration::ZERO).await.is_ok());
+    /// let denied = check.until_ready(Duration::from_secs(60)).await.unwrap_err();
+    /// assert!(denied.retry_after().is_some_and(|wait| wait > Duration::from_secs(3_500)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Waiting
+    /// A token bucket and a leaky bucket *reserve*: the request is charged at once, in one call, and goes when its cost has come in. So the
+    /// first to ask is the first to go, in all processes that share a store; a request of a high cost is not overtaken by cheap ones; and
+    /// plain [decisions](Self::decide) are denied until those who wait have gone.
+    ///
+    /// Windows and sliding logs cannot reserve. There, the requests of this limiter stand in line for each bucket: the first asks, sleeps
+    /// for as long as it is denied, and asks again; the others wait behind it without asking. Requests of other processes, and plain
+    /// decisions, may come in between.
+    ///
+    /// With several rules, the request waits for the latest of them. While the store is unavailable, it waits for this process's share
+    /// of the limits.
+    ///
+    /// # Errors
+    /// The denial, at once, if the request would have to wait longer than `max_wait`, or costs more than a limit holds. Its
+    /// [`retry_after`](Denied::retry_after) tells after how long the request would pass without waiting.
+    ///
+    /// # Bounds
+    /// It waits for at most `max_wait`, and for the store's reply to its last question: for as long as the store's
+    /// [deadline](crate::store::RedisConfig::deadline) more. Waiting requests are not bounded in number: bound the tasks that wait.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, what it has charged is given back, in memory at once and over a shared store by a task of its own, and
+    /// its place in line goes to the next. In a bucket, the requests behind it keep their times.
+    #[cfg(feature = "tokio")]
+    pub async fn until_ready(self, max_wait: Duration) -> Result<Decision, Denied> {
+        let rules = self.limiter.rules();
+        let resolved = self.subject.resolve(&rules);
+        wait::until_ready(self.limiter, &resolved.target(self.cost), max_wait).await
     }
 
     /// Returns what [`decide`](Self::decide) would, and charges nothing.

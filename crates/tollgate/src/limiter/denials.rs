@@ -5,7 +5,7 @@
 //! process does not hear: hence no denial is believed for long.)
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
+use std::hash::RandomState;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -163,13 +163,7 @@ impl Denials {
 
     /// By which a bucket is known here.
     pub(super) fn key(&self, bucket: &Bucket<'_>) -> u64 {
-        let mut hasher = self.secret.build_hasher();
-        bucket.rule().hash(&mut hasher);
-        for part in bucket.parts() {
-            part.shape().hash(&mut hasher);
-            hasher.write(part.value.unwrap_or_default());
-        }
-        hasher.finish()
+        bucket.keyed_hash(&self.secret)
     }
 
     fn shard(&self, key: u64) -> &Mutex<Shard> {

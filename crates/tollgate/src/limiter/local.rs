@@ -201,6 +201,13 @@ impl LocalLimiter {
         decision.by(target.generation(), target.cost())
     }
 
+    /// Charges these buckets, or none.
+    #[cfg(feature = "tokio")]
+    pub(super) fn decide_charges(&self, charges: &[Charge<'_>], target: &Target<'_>) -> Decision {
+        self.visit_all(charges, true)
+            .by(target.generation(), target.cost())
+    }
+
     pub(super) fn inspect_at(&self, target: &Target<'_>) -> Vec<Usage> {
         inspect_memory(&self.store, target)
     }

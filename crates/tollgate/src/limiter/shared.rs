@@ -337,7 +337,7 @@ impl SharedLimiter {
         Some((denied, decision))
     }
 
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         charges: &[Charge<'_>],
         policies: &[OnFailure],

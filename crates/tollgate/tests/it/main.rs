@@ -20,6 +20,7 @@
 //! - `rights`: what a user of Redis needs for us, and no more.
 //! - `same_answers`: memory and Redis asked the same, one by one.
 //! - `tls`: servers spoken to over TLS, and those that are not to be believed.
+//! - `waiting`: requests that wait until they are admitted, in which order, and those that give up.
 //! - `regressions`: bugs seen elsewhere, by name.
 
 #![allow(
@@ -75,3 +76,5 @@ mod support;
 mod tls;
 #[cfg(feature = "redis")]
 mod together;
+#[cfg(feature = "tokio")]
+mod waiting;

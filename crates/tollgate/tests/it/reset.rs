@@ -1,8 +1,8 @@
 //! Forgetting what somebody used: all of it, and nothing of others.
 
-use tollgate::{
-    BucketKind, Dimension, Limiter, Match, Name, PathRules, Request, Rule, RuleSet, Usage,
-};
+#[cfg(feature = "redis")]
+use tollgate::BucketKind;
+use tollgate::{Dimension, Limiter, Match, Name, PathRules, Request, Rule, RuleSet, Usage};
 
 use crate::inspect::{HOME, Home, InMemory, inspect, rule};
 use crate::support::{clock, one_of_each, run};

@@ -1,0 +1,205 @@
+//! What was charged for a request that may still have to wait, and is given back if it is dropped first.
+
+use std::time::Duration;
+
+use super::LocalLimiter;
+use super::target::Target;
+use crate::decision::Decision;
+use crate::store::Charge;
+
+#[cfg(feature = "redis")]
+use {
+    super::shared::SharedLimiter,
+    super::target::{Buckets, Charges},
+    crate::bucket::Bucket,
+    crate::decision::Tier,
+    crate::dimension::Dimension,
+    crate::limit::Limit,
+    crate::name::Name,
+    crate::request::{OwnedRequest, Request},
+    crate::rule::OnFailure,
+    smallvec::SmallVec,
+    std::sync::Arc,
+    std::time::Instant,
+    tokio::runtime::Handle,
+    tokio::sync::oneshot,
+};
+
+/// A charge that is given back when it is dropped, unless it is [kept](Self::keep).
+pub(super) struct Reservation<'a> {
+    decision: Decision,
+    /// `None` once it is kept.
+    charged: Option<Charged<'a>>,
+}
+
+enum Charged<'a> {
+    /// Given back at once.
+    Memory(&'a LocalLimiter, Vec<Charge<'a>>),
+    /// Given back by a task.
+    #[cfg(feature = "redis")]
+    Shared(Arc<SharedLimiter>, Arc<OwnedTarget>),
+}
+
+impl<'a> Reservation<'a> {
+    /// Charges a request in memory, now or within this time.
+    pub(super) fn in_memory(
+        local: &'a LocalLimiter,
+        target: &Target<'a>,
+        max_wait: Duration,
+    ) -> Self {
+        let charges = target.charges_within(max_wait);
+        Self {
+            decision: local.decide_charges(&charges, target),
+            charged: Some(Charged::Memory(local, charges.into_vec())),
+        }
+    }
+
+    pub(super) fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// Returns the decision; the charge stays.
+    pub(super) fn keep(mut self) -> Decision {
+        self.charged = None;
+        self.decision.clone()
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        match self.charged.take() {
+            Some(Charged::Memory(local, charges)) => local.give_back(&charges, &self.decision),
+            #[cfg(feature = "redis")]
+            Some(Charged::Shared(shared, target)) => {
+                let is_charged = self.decision.tiers().iter().any(Tier::gives_back);
+                if is_charged && let Ok(runtime) = Handle::try_current() {
+                    let decision = self.decision.clone();
+                    runtime.spawn(async move {
+                        let request = target.request.borrowed();
+                        let charges = target.charges(&request, Duration::ZERO);
+                        shared.refund(&charges, &decision).await;
+                    });
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Reservation<'static> {
+    /// Charges a request in a shared store, now or within this time.
+    ///
+    /// A task of its own waits for the store: if this future is dropped meanwhile, nobody takes the reservation, and it is given back.
+    pub(super) async fn shared(
+        shared: &Arc<SharedLimiter>,
+        target: &Target<'_>,
+        max_wait: Duration,
+    ) -> Self {
+        let owned = Arc::new(OwnedTarget::of(target));
+        let (reply, reserved) = oneshot::channel();
+        let task = reserve(Arc::clone(shared), Arc::clone(&owned), max_wait);
+        tokio::spawn(async move { drop(reply.send(task.await)) });
+        match reserved.await {
+            Ok(reservation) => reservation,
+            // The task was lost with its runtime.
+            Err(_) => reserve(Arc::clone(shared), owned, max_wait).await,
+        }
+    }
+}
+
+#[cfg(feature = "redis")]
+async fn reserve(
+    shared: Arc<SharedLimiter>,
+    target: Arc<OwnedTarget>,
+    max_wait: Duration,
+) -> Reservation<'static> {
+    let decision = {
+        let request = target.request.borrowed();
+        let charges = target.charges(&request, max_wait);
+        let deadline = target.deadline;
+        let decision = shared.ask(&charges, &target.policies, true, Instant::now(), deadline);
+        decision.await.by(target.generation, target.cost)
+    };
+    Reservation {
+        decision,
+        charged: Some(Charged::Shared(shared, target)),
+    }
+}
+
+/// What is charged, borrowed from nothing: for a task that outlives the request.
+#[cfg(feature = "redis")]
+struct OwnedTarget {
+    request: OwnedRequest,
+    charges: SmallVec<[OwnedCharge; 2]>,
+    policies: SmallVec<[OnFailure; 4]>,
+    cost: u64,
+    generation: u64,
+    deadline: Option<Duration>,
+}
+
+#[cfg(feature = "redis")]
+struct OwnedCharge {
+    bucket: OwnedBucket,
+    limit: Limit,
+    cost: u64,
+    shadow: bool,
+}
+
+#[cfg(feature = "redis")]
+enum OwnedBucket {
+    OfRule(Name, SmallVec<[Dimension; 2]>),
+    OfKey(Box<[u8]>),
+}
+
+#[cfg(feature = "redis")]
+impl OwnedTarget {
+    fn of(target: &Target<'_>) -> Self {
+        let (request, buckets): (_, SmallVec<[OwnedBucket; 2]>) = match target.buckets() {
+            Buckets::Matched(view) => {
+                let bucket = |rule: &&crate::rule::Rule| {
+                    OwnedBucket::OfRule(rule.id(), rule.dimensions().iter().copied().collect())
+                };
+                (
+                    OwnedRequest::of(view.request),
+                    view.rules.iter().map(bucket).collect(),
+                )
+            }
+            Buckets::Key { key, .. } => (
+                OwnedRequest::of(&Request::new()),
+                [OwnedBucket::OfKey(key.into())].into_iter().collect(),
+            ),
+        };
+        let charges = target.charges().into_iter().zip(buckets);
+        Self {
+            request,
+            charges: charges
+                .map(|(charge, bucket)| OwnedCharge {
+                    bucket,
+                    limit: *charge.limit,
+                    cost: charge.cost,
+                    shadow: charge.shadow,
+                })
+                .collect(),
+            policies: target.policies(),
+            cost: target.cost(),
+            generation: target.generation(),
+            deadline: target.deadline(),
+        }
+    }
+
+    fn charges<'a>(&'a self, request: &'a Request<'a>, max_wait: Duration) -> Charges<'a> {
+        let charge = |owned: &'a OwnedCharge| Charge {
+            bucket: match &owned.bucket {
+                OwnedBucket::OfRule(rule, per) => Bucket::new(*rule, per, request),
+                OwnedBucket::OfKey(key) => Bucket::of_key(key),
+            },
+            limit: &owned.limit,
+            cost: owned.cost,
+            shadow: owned.shadow,
+        };
+        let mut charges: Charges<'a> = self.charges.iter().map(charge).collect();
+        super::target::let_wait(&mut charges, max_wait);
+        charges
+    }
+}
