@@ -4,6 +4,8 @@
 mod breaker;
 mod builder;
 mod check;
+#[cfg(feature = "metrics")]
+mod counters;
 #[cfg(feature = "redis")]
 mod denials;
 #[cfg(feature = "redis")]
@@ -17,6 +19,8 @@ mod late;
 #[cfg(feature = "tokio")]
 mod line;
 mod local;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(feature = "redis")]
 mod prober;
 #[cfg(feature = "redis")]

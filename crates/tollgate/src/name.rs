@@ -1,6 +1,7 @@
-//! Short names that are said once and shown everywhere: rule ids and attribute names.
+//! Short names that are given once and shown everywhere: rule ids and attribute names.
 
-use std::collections::HashSet;
+use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +11,33 @@ const LONGEST: usize = 64;
 
 /// A name of 1 to 64 characters from `A–Z a–z 0–9 _ - . :`, safe in keys, logs and metrics.
 ///
-/// Copied into every decision, so it is interned: each distinct name is kept once for the life of the program.
-/// Names come from those who write rules, never from callers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name(&'static str);
+/// It is copied into every decision, and therefore interned: each distinct name is kept once for the life of the program. Take
+/// names from those who write rules, never from clients.
+///
+/// ```
+/// use tollgate::Name;
+///
+/// let name = Name::new("header:x-region")?;
+/// assert_eq!(name.as_str(), "header:x-region");
+/// assert!(Name::new("with spaces").is_err());
+/// # Ok::<(), tollgate::NameError>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Name(&'static Interned);
+
+/// What is kept of a name.
+#[derive(Debug)]
+struct Interned {
+    text: &'static str,
+    /// Names are numbered from 1 on as they appear.
+    number: u32,
+}
+
+/// The name that belongs to no rule.
+static NONE: Interned = Interned {
+    text: "",
+    number: 0,
+};
 
 impl Name {
     /// Interns a name.
@@ -28,21 +52,49 @@ impl Name {
         Ok(Self(intern(name)))
     }
 
-    /// The name that belongs to no rule: checks by key alone.
-    pub(crate) const NONE: Self = Self("");
+    /// The name that belongs to no rule: that of a key.
+    pub(crate) const NONE: Self = Self(&NONE);
 
-    /// Interned names differ where they lie; the name of no rule is nowhere.
+    /// Interned names differ by where they are; the name of no rule is nowhere.
+    #[inline]
     pub(crate) fn address(self) -> u64 {
-        match self.0.is_empty() {
-            true => 0,
-            false => self.0.as_ptr().addr() as u64,
+        match self.0.number {
+            0 => 0,
+            _ => std::ptr::from_ref(self.0).addr() as u64,
         }
+    }
+
+    /// A small number of this name in this process; 0 for the name of no rule.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn number(self) -> usize {
+        self.0.number as usize
     }
 
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
-        self.0
+        self.0.text
+    }
+}
+
+impl PartialEq for Name {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Name {}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
     }
 }
 
@@ -54,29 +106,36 @@ impl Hash for Name {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.0)
+        f.pad(self.as_str())
     }
 }
 
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.0, f)
+        fmt::Debug::fmt(self.as_str(), f)
     }
 }
 
-fn intern(name: &str) -> &'static str {
-    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+fn intern(name: &str) -> &'static Interned {
+    static NAMES: Mutex<Option<HashMap<&'static str, &'static Interned>>> = Mutex::new(None);
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let names = names.get_or_insert_default();
     if let Some(known) = names.get(name) {
         return known;
     }
-    let kept: &'static str = String::leak(name.to_owned());
-    names.insert(kept);
+    let text: &'static str = String::leak(name.to_owned());
+    let number = u32::try_from(names.len() + 1).unwrap_or(u32::MAX);
+    let kept = Box::leak(Box::new(Interned { text, number }));
+    names.insert(text, kept);
     kept
 }
 
-/// A name that cannot be used.
+/// Text that is not a [`Name`].
+///
+/// ```
+/// let error = tollgate::Name::new("with spaces").unwrap_err();
+/// assert_eq!(error.to_string(), "\"with spaces\" cannot be a name; use 1 to 64 of A-Z a-z 0-9 _ - . :");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameError(String);
 

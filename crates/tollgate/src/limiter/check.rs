@@ -413,7 +413,7 @@ impl JointCheck<'_, Limiter> {
     /// As [`Check::decide`](Check::<Limiter>::decide): over a shared store, a charge that was sent stays.
     pub async fn decide(&self) -> JointDecision {
         match &self.limiter.backend {
-            Backend::Memory(local) => local.decide_jointly(&self.target, true),
+            Backend::Memory(local) => local.decide_jointly(&self.target),
             #[cfg(feature = "redis")]
             Backend::Shared(shared) => shared.decide_jointly(&self.target).await,
         }
@@ -425,7 +425,7 @@ impl JointCheck<'_, Limiter> {
     /// Nothing is changed, whenever the future is dropped.
     pub async fn peek(&self) -> JointDecision {
         match &self.limiter.backend {
-            Backend::Memory(local) => local.decide_jointly(&self.target, false),
+            Backend::Memory(local) => local.peek_jointly(&self.target),
             #[cfg(feature = "redis")]
             Backend::Shared(shared) => shared.peek_jointly(&self.target).await,
         }
@@ -450,12 +450,12 @@ impl JointCheck<'_, Limiter> {
 impl JointCheck<'_, LocalLimiter> {
     /// Charges all buckets of all requests, or none.
     pub fn decide(&self) -> JointDecision {
-        self.limiter.decide_jointly(&self.target, true)
+        self.limiter.decide_jointly(&self.target)
     }
 
     /// Returns what [`decide`](Self::decide) would, and charges nothing.
     pub fn peek(&self) -> JointDecision {
-        self.limiter.decide_jointly(&self.target, false)
+        self.limiter.peek_jointly(&self.target)
     }
 
     /// Gives back what [`decide`](Self::decide) charged, as far as it still counts.

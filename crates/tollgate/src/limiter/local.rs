@@ -15,6 +15,8 @@ use crate::request::Request;
 use crate::rule::{MatchedRules, MatchedView, Rule, RuleSet, RuleSetError};
 use crate::store::{Charge, MemoryStats, MemoryStore, Outcome, Refund};
 use crate::usage::Usage;
+#[cfg(feature = "metrics")]
+use {super::counters::DecisionCounters, std::sync::OnceLock};
 
 /// A limiter for one process: it keeps usage in memory and is not async.
 ///
@@ -46,6 +48,9 @@ use crate::usage::Usage;
 pub struct LocalLimiter {
     store: MemoryStore,
     rules: ArcSwap<RuleSet>,
+    /// Once metrics are registered.
+    #[cfg(feature = "metrics")]
+    counters: OnceLock<Box<DecisionCounters>>,
 }
 
 impl LocalLimiter {
@@ -69,7 +74,7 @@ impl LocalLimiter {
     pub fn with_store(store: MemoryStore) -> Self {
         Self {
             store,
-            rules: ArcSwap::default(),
+            ..Self::default()
         }
     }
 
@@ -151,16 +156,18 @@ impl LocalLimiter {
     #[inline(always)]
     pub(super) fn take_key(&self, key: &[u8], limit: &Limit, cost: u64) -> Decision {
         let charge = key_charge(key, limit, cost);
-        self.store.take_one(&charge, |outcome| {
+        let decision = self.store.take_one(&charge, |outcome| {
             Decision::of_one(&charge, outcome).stepped(self.store.clock_step_s())
-        })
+        });
+        self.count(&decision);
+        decision
     }
 
     #[inline]
     pub(super) fn decide_by(&self, view: &MatchedView<'_>, cost: Option<u64>) -> Decision {
         let cost = cost.unwrap_or(view.request.tokens());
         // Numbered where it is made: a decision is large, and to change it later is to copy it.
-        match *view.rules {
+        let decision = match *view.rules {
             [rule] => {
                 let charge = charge(rule, view, cost);
                 self.store.take_one(&charge, |outcome| {
@@ -175,7 +182,9 @@ impl LocalLimiter {
             _ => self
                 .visit_all(&charges(view, cost), true)
                 .by(view.generation(), cost),
-        }
+        };
+        self.count(&decision);
+        decision
     }
 
     /// The same for as many rules as most requests have: nothing is copied on the way from the rules to the tiers.
@@ -204,8 +213,10 @@ impl LocalLimiter {
     /// Charges these buckets, or none.
     #[cfg(feature = "tokio")]
     pub(super) fn decide_charges(&self, charges: &[Charge<'_>], target: &Target<'_>) -> Decision {
-        self.visit_all(charges, true)
-            .by(target.generation(), target.cost())
+        let decision = self.visit_all(charges, true);
+        let decision = decision.by(target.generation(), target.cost());
+        self.count(&decision);
+        decision
     }
 
     pub(super) fn inspect_at(&self, target: &Target<'_>) -> Vec<Usage> {
@@ -216,8 +227,32 @@ impl LocalLimiter {
         reset_memory(&self.store, target)
     }
 
-    pub(super) fn decide_jointly(&self, target: &JointTarget<'_>, charging: bool) -> JointDecision {
-        target.decided(self.visit_all(&target.charges, charging))
+    pub(super) fn decide_jointly(&self, target: &JointTarget<'_>) -> JointDecision {
+        let joint = target.decided(self.visit_all(&target.charges, true));
+        joint.each.iter().for_each(|decision| self.count(decision));
+        joint
+    }
+
+    pub(super) fn peek_jointly(&self, target: &JointTarget<'_>) -> JointDecision {
+        target.decided(self.visit_all(&target.charges, false))
+    }
+
+    /// Counts a decision, if metrics are registered.
+    #[inline(always)]
+    fn count(&self, decision: &Decision) {
+        #[cfg(feature = "metrics")]
+        if let Some(counters) = self.counters.get() {
+            counters.count(decision);
+        }
+        #[cfg(not(feature = "metrics"))]
+        let _ = decision;
+    }
+
+    /// The counters, which count from now on.
+    #[cfg(feature = "metrics")]
+    pub(super) fn counters(&self) -> &DecisionCounters {
+        self.counters
+            .get_or_init(|| Box::new(DecisionCounters::new()))
     }
 
     fn visit_all(&self, charges: &[Charge<'_>], charging: bool) -> Decision {

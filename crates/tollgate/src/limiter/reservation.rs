@@ -121,6 +121,7 @@ async fn reserve(
         let decision = shared.ask(&charges, &target.policies, true, Instant::now(), deadline);
         decision.await.by(target.generation, target.cost)
     };
+    shared.count(&decision);
     Reservation {
         decision,
         charged: Some(Charged::Shared(shared, target)),

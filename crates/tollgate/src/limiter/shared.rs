@@ -25,6 +25,8 @@ use crate::store::{
     StoreOperations as _, Taken,
 };
 use crate::usage::{BucketKind, Usage};
+#[cfg(feature = "metrics")]
+use {super::counters::DecisionCounters, std::sync::OnceLock};
 
 /// How a limiter over a shared store behaves.
 ///
@@ -156,6 +158,9 @@ pub(super) struct SharedLimiter {
     by_fallback: AtomicU64,
     missed_deadlines: AtomicU64,
     recent: Recent,
+    /// Once metrics are registered.
+    #[cfg(feature = "metrics")]
+    counters: OnceLock<Box<DecisionCounters>>,
 }
 
 impl SharedLimiter {
@@ -186,6 +191,8 @@ impl SharedLimiter {
             by_fallback: AtomicU64::new(0),
             missed_deadlines: AtomicU64::new(0),
             recent: Recent::new(Instant::now()),
+            #[cfg(feature = "metrics")]
+            counters: OnceLock::new(),
         }
     }
 
@@ -231,7 +238,28 @@ impl SharedLimiter {
             Some((_, remembered)) => remembered,
             None => (self.ask(&charges, &policies, charging, sent, deadline)).await,
         };
-        decision.by(target.generation(), target.cost())
+        let decision = decision.by(target.generation(), target.cost());
+        if charging {
+            self.count(&decision);
+        }
+        decision
+    }
+
+    /// Counts a decision, if metrics are registered.
+    pub(super) fn count(&self, decision: &Decision) {
+        #[cfg(feature = "metrics")]
+        if let Some(counters) = self.counters.get() {
+            counters.count(decision);
+        }
+        #[cfg(not(feature = "metrics"))]
+        let _ = decision;
+    }
+
+    /// The counters, which count from now on.
+    #[cfg(feature = "metrics")]
+    pub(super) fn counters(&self) -> &DecisionCounters {
+        self.counters
+            .get_or_init(|| Box::new(DecisionCounters::new()))
     }
 
     /// Gives back what was charged. What was decided without the store is given back to this process's own buckets.
@@ -312,12 +340,16 @@ impl SharedLimiter {
 
     pub(super) async fn decide_jointly(&self, target: &JointTarget<'_>) -> JointDecision {
         let (charges, sent) = (&target.charges, Instant::now());
-        if let Some((denied, whole)) = self.recall(charges, sent) {
-            return target.remembered(denied, whole);
-        }
-        let deadline = target.deadline();
-        let whole = (self.ask(charges, &target.policies(), true, sent, deadline)).await;
-        target.decided(whole)
+        let joint = match self.recall(charges, sent) {
+            Some((denied, whole)) => target.remembered(denied, whole),
+            None => {
+                let (policies, deadline) = (target.policies(), target.deadline());
+                let whole = self.ask(charges, &policies, true, sent, deadline);
+                target.decided(whole.await)
+            }
+        };
+        joint.each.iter().for_each(|decision| self.count(decision));
+        joint
     }
 
     /// Looks at several requests at once. Remembered denials do not matter.

@@ -11,6 +11,7 @@
 //! - `instances`: how many share the limits, counted over Redis.
 //! - `limiter`: rules, tiers, plans, shadows, and what a decision says.
 //! - `matching`: which rules a request meets, what it costs, and what its endpoint is called.
+//! - `metrics`: what a limiter counts, in a registry of the program's own.
 //! - `faults`: what limiters do while their Redis is in trouble, and how soon they are back (`recovery`).
 //! - `planted`: the usual bugs, put into our own scripts or into how they are asked (`naive`), are found.
 //! - `processes`: several processes on one Redis.
@@ -45,6 +46,8 @@ mod inspect;
 mod instances;
 mod limiter;
 mod matching;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(feature = "redis")]
 mod naive;
 #[cfg(feature = "redis")]
