@@ -67,7 +67,7 @@ impl<'a> Bucket<'a> {
         self.per.is_empty()
     }
 
-    /// A hash of the whole name that nobody can foresee without the secret.
+    /// A hash of the whole name, which cannot be foreseen without the secret.
     #[cfg(feature = "tokio")]
     pub(crate) fn keyed_hash(&self, secret: &std::hash::RandomState) -> u64 {
         use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
@@ -106,7 +106,7 @@ pub(crate) mod tests {
         "a", "b", "ab", "", ":", "{", "}", "%", "_", "a_b", "\0", "\n", "client", "ip:1", "#", "é",
     ];
 
-    /// Hands out so many buckets, no two of which are the same: different rules, different dimensions, different values.
+    /// Passes this many buckets on, no two of which are the same: different rules, different dimensions, different values.
     pub(crate) fn different_buckets(count: usize, mut each: impl FnMut(&Bucket<'_>)) {
         let mut seen = HashSet::new();
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -130,7 +130,7 @@ pub(crate) mod tests {
             let rule = names[next(names.len())];
             let mut per = vec![dimensions[next(3)]];
             per.extend((0..next(3)).map(|_| dimensions[next(6)]));
-            // Most are told apart by the subject, as in life; what follows it are a few words.
+            // Most differ in the subject, as in practice; a few words follow it.
             let mut word = |pieces: usize| -> Option<String> {
                 (next(9) > 0).then(|| (0..pieces).map(|_| PIECES[next(16)]).collect())
             };
@@ -148,11 +148,11 @@ pub(crate) mod tests {
                     Dimension::Ip | Dimension::Key => request,
                 };
             }
-            let said: Vec<Option<String>> = (per.iter())
+            let given: Vec<Option<String>> = (per.iter())
                 .map(|dimension| dimensions.iter().position(|known| known == dimension))
                 .map(|place| values[place.unwrap()].clone())
                 .collect();
-            if seen.insert((rule, per.clone(), said)) {
+            if seen.insert((rule, per.clone(), given)) {
                 each(&Bucket::new(rule, &per, &request));
             }
         }

@@ -248,7 +248,7 @@ impl SystemClock {
         self.unix_start_us + self.correction.apply(self.counted_us(), compared)
     }
 
-    /// Notes how far the wall clock is from where it would be if nobody had set it.
+    /// Notes how far the wall clock was set since the start.
     fn note_step(&self, system_us: u64, wall_us: u64) {
         let expected_us = self.unix_start_us + system_us;
         let ahead_s = wall_us.saturating_sub(expected_us).saturating_add(500_000) / 1_000_000;

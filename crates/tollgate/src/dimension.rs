@@ -4,19 +4,28 @@ use std::fmt;
 
 use crate::name::Name;
 
-/// One thing a rule can count by.
+/// One thing that a rule can count by.
+///
+/// ```
+/// use tollgate::{Dimension, Name, Rule};
+///
+/// let tenant = Dimension::Attribute(Name::new("header:x-tenant")?);
+/// let rule = Rule::new("tenant", "10/s".parse()?)?.per([tenant, Dimension::Method]);
+/// # let _ = rule;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dimension {
-    /// The caller as known: an account, a merchant, a user.
+    /// The client: an account, a merchant, a user.
     Client,
-    /// The caller's address.
+    /// The client's address.
     Ip,
     /// The endpoint, by its pattern.
     Route,
     /// The HTTP method.
     Method,
-    /// The caller's plan.
+    /// The client's plan.
     Plan,
     /// Anything else, by name.
     Attribute(Name),
@@ -25,8 +34,8 @@ pub enum Dimension {
 }
 
 impl Dimension {
-    /// Whether its values are callers, rather than what many callers have in common. Nobody but whoever writes rules knows what an attribute
-    /// stands for, and who says one means it.
+    /// Whether its values stand for clients, rather than for something that many clients share. Only the author of the rules knows what an
+    /// attribute stands for, so a request with one means it.
     pub(crate) fn is_caller(self) -> bool {
         match self {
             Self::Client | Self::Ip | Self::Attribute(_) | Self::Key => true,
@@ -49,18 +58,25 @@ impl fmt::Display for Dimension {
     }
 }
 
-/// One dimension of a bucket with the value it has in this request; requests that have none share a bucket.
+/// A dimension of a bucket with the request's value for it. Requests without one share a bucket.
+///
+/// ```
+/// use tollgate::{Dimension, Part};
+///
+/// let part = Part { dimension: Dimension::Client, value: Some(b"merchant_123") };
+/// assert_eq!(part.dimension.to_string(), "client");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
-    /// What is counted by.
+    /// The dimension.
     pub dimension: Dimension,
-    /// Whose it is. Bytes as they came: stores must not use them raw in keys.
+    /// The value: bytes as they came, to be escaped where they are shown.
     pub value: Option<&'a [u8]>,
 }
 
 impl Part<'_> {
-    /// What the value alone does not say, as two words: the dimension, and how long the value is, if there is one; and what the
-    /// dimension is called, if it has a name of its own.
+    /// All but the value itself, as two words: the dimension and the value's length, if there is one; and the dimension's name, if it has
+    /// one of its own.
     #[inline(always)]
     pub(crate) fn shape(&self) -> [u64; 2] {
         let (tag, name) = match self.dimension {

@@ -98,7 +98,13 @@ fn check_name(name: &str) -> Result<(), HostError> {
     }
 }
 
-/// Text that is not a host.
+/// Text that is not a host: see [`parse_host`].
+///
+/// ```
+/// use tollgate::{HostError, parse_host};
+///
+/// assert_eq!(parse_host("api.example.com:80:80"), Err(HostError::Port));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostError {

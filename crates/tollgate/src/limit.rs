@@ -1,4 +1,4 @@
-//! What is allowed: a limit of one of five kinds, built by constructor or read from text, and never wrong.
+//! Limits of five kinds, made by constructors or from text, and always valid.
 //!
 //! A [`Limit`] that exists is valid: every figure is in range and every product the algorithms form stays
 //! exact. It knows nothing of keys, clocks or stores.
@@ -14,10 +14,10 @@ use crate::rate::{LONGEST_DRAIN_US, LimitError, Rate, UTOK, span_text, whole_us}
 use crate::algorithm::{FixedWindow, LeakyBucket, SlidingCounter, SlidingLog, TokenBucket};
 
 /// The largest burst, queue or window limit.
-const MOST: u64 = 4_000_000_000;
+const MAX_CAPACITY: u64 = 4_000_000_000;
 
 /// The largest sliding log: it remembers every request of its window.
-const MOST_LOGGED: u64 = 1_000_000;
+const MAX_LOGGED: u64 = 1_000_000;
 
 /// How much is allowed, and by which algorithm.
 ///
@@ -28,7 +28,7 @@ const MOST_LOGGED: u64 = 1_000_000;
 /// let limit = Limit::token_bucket(Rate::per_second(10)?, 50)?;
 /// assert_eq!("10/s burst 50".parse::<Limit>()?, limit);
 ///
-/// // What is wrong is said, with what would be right.
+/// // An error says what is wrong and what would be right.
 /// let error = "10/s burst 0".parse::<Limit>().unwrap_err();
 /// assert_eq!(error.to_string(), "the burst is 0 and would let nothing through; use at least 1");
 /// # Ok::<(), tollgate::LimitError>(())
@@ -36,7 +36,7 @@ const MOST_LOGGED: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(Kind);
 
-/// The limit of each algorithm. Kept behind [`Limit`] so that nobody can build one unchecked.
+/// The limit of each algorithm. Kept behind [`Limit`], so that each is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     TokenBucket(TokenBucket),
@@ -46,7 +46,15 @@ pub(crate) enum Kind {
     SlidingCounter(SlidingCounter),
 }
 
-/// The five algorithms. `docs/guarantees.md` says what each promises.
+/// The five algorithms. `docs/guarantees.md` states what each promises, and `docs/algorithms.md` which to choose.
+///
+/// ```
+/// use tollgate::{Algorithm, Limit};
+///
+/// let limit: Limit = "600 per 1m sliding_counter".parse()?;
+/// assert_eq!(limit.algorithm(), Algorithm::SlidingCounter);
+/// # Ok::<(), tollgate::LimitError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
@@ -115,7 +123,7 @@ impl Limit {
     /// # Errors
     /// When `limit` is 0 or above 4,000,000,000, or `window` is not between 1 ms and 400 days.
     pub fn fixed_window(limit: u64, window: Duration) -> Result<Self, LimitError> {
-        let (limit, window_us) = windowed(limit, window, MOST)?;
+        let (limit, window_us) = windowed(limit, window, MAX_CAPACITY)?;
         Ok(Self(Kind::FixedWindow(FixedWindow::new(limit, window_us))))
     }
 
@@ -124,7 +132,7 @@ impl Limit {
     /// # Errors
     /// When `limit` is 0 or above 1,000,000, or `window` is not between 1 ms and 400 days.
     pub fn sliding_log(limit: u64, window: Duration) -> Result<Self, LimitError> {
-        let (limit, window_us) = windowed(limit, window, MOST_LOGGED)?;
+        let (limit, window_us) = windowed(limit, window, MAX_LOGGED)?;
         Ok(Self(Kind::SlidingLog(SlidingLog::new(limit, window_us))))
     }
 
@@ -133,7 +141,7 @@ impl Limit {
     /// # Errors
     /// When `limit` is 0 or above 4,000,000,000, or `window` is not between 1 ms and 400 days.
     pub fn sliding_counter(limit: u64, window: Duration) -> Result<Self, LimitError> {
-        let (limit, window_us) = windowed(limit, window, MOST)?;
+        let (limit, window_us) = windowed(limit, window, MAX_CAPACITY)?;
         Ok(Self(Kind::SlidingCounter(SlidingCounter::new(
             limit, window_us,
         ))))
@@ -266,7 +274,7 @@ fn windowed(limit: u64, window: Duration, most: u64) -> Result<(u64, u64), Limit
 }
 
 fn drainable(what: &'static str, capacity: u64, rate: &Rate) -> Result<u64, LimitError> {
-    counted(what, capacity, MOST)?;
+    counted(what, capacity, MAX_CAPACITY)?;
     let drained_in_time = u128::from(LONGEST_DRAIN_US) * u128::from(rate.drain_utok())
         / u128::from(rate.drain_us())
         / u128::from(UTOK);
@@ -274,7 +282,7 @@ fn drainable(what: &'static str, capacity: u64, rate: &Rate) -> Result<u64, Limi
         return Err(LimitError::TooSlow {
             capacity,
             rate: rate.to_string(),
-            most: u64::try_from(drained_in_time).unwrap_or(MOST),
+            most: u64::try_from(drained_in_time).unwrap_or(MAX_CAPACITY),
         });
     }
     Ok(capacity)

@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 /// The longest name.
-const LONGEST: usize = 64;
+const MAX_CHARS: usize = 64;
 
 /// A name of 1 to 64 characters from `A–Z a–z 0–9 _ - . :`, safe in keys, logs and metrics.
 ///
@@ -46,7 +46,7 @@ impl Name {
     /// When it is empty, longer than 64 characters, or holds other characters.
     pub fn new(name: &str) -> Result<Self, NameError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
-        if name.is_empty() || name.len() > LONGEST || !name.chars().all(allowed) {
+        if name.is_empty() || name.len() > MAX_CHARS || !name.chars().all(allowed) {
             return Err(NameError(name.to_owned()));
         }
         Ok(Self(intern(name)))
@@ -141,10 +141,10 @@ pub struct NameError(String);
 
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown: String = self.0.chars().take(LONGEST).collect();
+        let shown: String = self.0.chars().take(MAX_CHARS).collect();
         write!(
             f,
-            "{shown:?} cannot be a name; use 1 to {LONGEST} of A-Z a-z 0-9 _ - . :"
+            "{shown:?} cannot be a name; use 1 to {MAX_CHARS} of A-Z a-z 0-9 _ - . :"
         )
     }
 }

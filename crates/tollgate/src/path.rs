@@ -1,4 +1,4 @@
-//! A URL's path, normalised once for matching. Knows no rules.
+//! The path of a URL, normalised once for matching. Knows no rules.
 //!
 //! Another spelling of a path must not lead to another bucket: percent-encoding, dots, doubled slashes and the like are
 //! undone, or refused where no reading is certain. What is forwarded may still be the spelling that came, so `readings` lists the
@@ -102,7 +102,7 @@ pub struct Path<'a> {
 }
 
 impl PathRules {
-    /// Rules that refuse as little as possible: for code that routes paths which others have accepted.
+    /// Rules that refuse as little as possible: for code that routes paths which were accepted before.
     pub fn permissive() -> Self {
         Self {
             encoded_slash: EncodedSlash::Keep,
@@ -141,7 +141,7 @@ impl PathRules {
     /// makes no difference to the rules.
     ///
     /// # Errors
-    /// When it cannot be said for sure what the path means.
+    /// When it is uncertain what the path means.
     pub fn normalise<'a>(&self, raw: &'a str) -> Result<Path<'a>, PathError> {
         let raw = without_query(raw);
         if raw.len() > LONGEST {

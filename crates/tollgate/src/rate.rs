@@ -1,7 +1,7 @@
-//! How fast something may go: so many tokens per period, kept exactly.
+//! Rates: a number of tokens per period, kept exactly.
 //!
-//! A rate is held as a reduced fraction, `drain_utok / drain_us`: so many millionths of a token in so
-//! many microseconds. 10/s is 10/1, 100/min is 5/3, 7/day is 7/86400. Nothing is rounded, and the
+//! A rate is held as a reduced fraction, `drain_utok / drain_us`: millionths of a token per
+//! microseconds. 10/s is 10/1, 100/min is 5/3, 7/day is 7/86400. Nothing is rounded, and the
 //! product of the two stays below 2^53, so that a script that knows only doubles computes the same.
 
 mod amount;
@@ -32,7 +32,7 @@ pub(crate) const LONGEST_DRAIN_US: u64 = 36_525 * 86_400 * 1_000_000;
 /// The shortest window or period: one millisecond.
 pub(crate) const SHORTEST_US: u64 = 1_000;
 
-/// So many tokens per period, exactly.
+/// A number of tokens per period, exactly.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,13 +45,13 @@ pub(crate) const SHORTEST_US: u64 = 1_000;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
-    /// Tokens per period as it was said, for people; the period follows from the fraction.
+    /// Tokens per period as written, for people; the period follows from the fraction.
     count: u64,
     drain_utok: u64,
     drain_us: u64,
 }
 
-/// Two rates are equal when they are equally fast, however they were said.
+/// Two rates are equal when they are equally fast, however they were written.
 impl PartialEq for Rate {
     fn eq(&self, other: &Self) -> bool {
         (self.drain_utok, self.drain_us) == (other.drain_utok, other.drain_us)
@@ -102,7 +102,7 @@ impl Rate {
         let (count, period_us) = (u128::from(self.count), u128::from(self.period_us()));
         let (parts, whole) = (count * u128::from(num), u128::from(den));
         let candidates = [
-            // As it was said, if that goes: 8,000/s become 800/s.
+            // As it was written, if possible: 8,000/s become 800/s.
             (parts / whole, period_us, parts.is_multiple_of(whole)),
             (parts, period_us * whole, true),
             (parts / whole, period_us, parts >= whole),
@@ -114,7 +114,7 @@ impl Rate {
                 .then(|| Self::exact(count, period_us))
                 .flatten()
         };
-        // The last one always goes: a whole number of microseconds for one token.
+        // The last one is always possible: a whole number of microseconds for one token.
         candidates.into_iter().find_map(exact).unwrap_or(Self {
             count: 1,
             drain_utok: 1,
@@ -133,7 +133,7 @@ impl Rate {
         })
     }
 
-    /// Tokens per [`period`](Self::period), as the rate was said.
+    /// Tokens per [`period`](Self::period), as the rate was written.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count

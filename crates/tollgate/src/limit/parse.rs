@@ -1,4 +1,4 @@
-//! Limits as people write them.
+//! Limits as text.
 //!
 //! ```text
 //! limit     = amount ("/" | "per") period { option }
@@ -12,7 +12,7 @@
 //! Without an algorithm, `queue` means a leaky bucket and everything else a token bucket. Without a burst or
 //! queue, a bucket holds what one period brings.
 //!
-//! Separators anywhere else are refused: whoever writes `1,5/s` does not mean 15.
+//! Separators anywhere else are refused: `1,5/s` is not meant to be 15.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Amount<'_> {
             return Rate::new(self.digits, period);
         }
         match rate_of(self.digits, self.scale, period_us) {
-            // The period is one that nobody wrote: it is the number that is to be another.
+            // The period is derived, so it is the number that has to be another.
             Err(LimitError::TooLong { .. } | LimitError::TooFine { .. }) => {
                 Err(LimitError::Syntax {
                     input: self.input.to_owned(),
@@ -77,7 +77,7 @@ impl Amount<'_> {
         }
     }
 
-    /// The next slower rate that goes: with fewer digits, or as one per so many seconds.
+    /// The next slower rate that can be kept: with fewer digits, or as one per a number of seconds.
     fn rounder(&self, period_us: u64) -> Option<String> {
         let steps = std::iter::successors(Some(10), |step: &u64| step.checked_mul(10));
         let rounded = steps
@@ -138,7 +138,7 @@ impl Options<'_> {
             return Err(at.expected(format!("no queue: {algorithm} has none")));
         }
         let or_one_period =
-            |said: Option<(u64, _)>| said.map_or_else(|| amount.rounded_up(), |(n, _)| n);
+            |given: Option<(u64, _)>| given.map_or_else(|| amount.rounded_up(), |(n, _)| n);
         match algorithm {
             Algorithm::TokenBucket => {
                 Limit::token_bucket(amount.rate(period)?, or_one_period(self.burst))

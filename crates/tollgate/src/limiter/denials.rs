@@ -1,8 +1,8 @@
-//! Denials that still hold, so that asking the store again would be for nothing.
+//! Denials that still hold, so that the store need not be asked again.
 //!
-//! A bucket that the store denied a cost until some time denies it until then, whatever others do: usage only grows until it
-//! drains. So the answer is exact, and a caller who goes on and on costs the store next to nothing. (But for refunds and resets elsewhere, of which this
-//! process does not hear: hence no denial is believed for long.)
+//! A bucket that denied a cost until some time denies it until then, whatever other requests do: usage only grows until it drains. So the
+//! answer is exact, and a client that keeps asking costs the store next to nothing. Refunds and resets by other processes are not known
+//! here, which is why no denial is remembered for long.
 
 use std::collections::HashMap;
 use std::hash::RandomState;
@@ -21,7 +21,7 @@ pub(super) struct Denials {
     shards: [Mutex<Shard>; SHARDS],
     /// The most in one shard.
     most: usize,
-    /// No denial is believed for longer.
+    /// The longest time for which a denial is remembered.
     longest: Duration,
     secret: RandomState,
 }
@@ -29,16 +29,16 @@ pub(super) struct Denials {
 #[derive(Debug, Default)]
 struct Shard {
     known: HashMap<u64, Denial>,
-    /// When something was forgotten last: what was asked before then may have been answered before it was given back.
+    /// When something was forgotten last: what was sent before then may have been decided before a refund.
     forgot: Option<Instant>,
-    /// When it was full and looked through for what is over.
+    /// When it was full and expired denials were removed.
     cleaned: Option<Instant>,
 }
 
-/// A full shard is looked through no more often: in a flood, each denial would look at thousands.
+/// A full shard is cleaned no more often: in a flood, each denial would look at thousands.
 const BETWEEN_CLEANINGS: Duration = Duration::from_millis(10);
 
-/// What a bucket denied. Another limit, or a smaller cost, is another question.
+/// What a bucket denied. It says nothing about another limit or a smaller cost.
 #[derive(Clone, Copy, Debug)]
 struct Denial {
     limit: Limit,
@@ -46,12 +46,12 @@ struct Denial {
     outcome: Outcome,
     /// When it ends, by this process's clock, and never later than by the store's.
     ready: Instant,
-    /// Until when it is believed.
+    /// Until when it is remembered.
     until: Instant,
 }
 
 impl Denials {
-    /// Remembers so many at the most, none if 0, and each for so long at the most.
+    /// Remembers at most this many, none if 0, and each for at most this long.
     pub(super) fn new(most: usize, longest: Duration) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -61,7 +61,7 @@ impl Denials {
         }
     }
 
-    /// What one of these charges was denied, and still would be: which, and what would be said now.
+    /// The denial of one of these charges that still holds: which charge, and its outcome now.
     pub(super) fn recall(&self, charges: &[Charge<'_>], now: Instant) -> Option<(usize, Outcome)> {
         if self.most == 0 {
             return None;
@@ -71,11 +71,11 @@ impl Denials {
             let shard = &mut *self.shard(key).lock();
             let known = *shard.known.get(&key)?;
             if known.limit != *charge.limit {
-                // Under another limit it drains otherwise: what was said under this one may not be true when it is back.
+                // Under another limit it drains at another rate: the denial may not hold when this limit is back.
                 shard.forget(key);
                 return None;
             }
-            // What never fits is another answer.
+            // A cost that never fits is denied otherwise.
             let could_fit = charge.cost <= charge.limit.capacity();
             let holds = known.cost <= charge.cost && could_fit;
             let left = known.ready.saturating_duration_since(now);
@@ -86,8 +86,8 @@ impl Denials {
             .find_map(recall)
     }
 
-    /// Remembers what was denied to a request that was sent at this time: the store looked later, so its times come no
-    /// earlier than counted from here.
+    /// Remembers the denials of a request that was sent at this time: the store decided later, so they end no earlier than counted
+    /// from here.
     pub(super) fn note(&self, charges: &[Charge<'_>], taken: &Taken, sent: Instant) {
         if self.most == 0 || taken.admitted {
             return;
@@ -100,7 +100,7 @@ impl Denials {
         }
     }
 
-    /// Remembers what the bucket with this [key](Self::key) denied, if it did.
+    /// Remembers the outcome of the bucket with this [key](Self::key), if it is a denial.
     pub(super) fn note_one(
         &self,
         key: u64,
@@ -141,7 +141,7 @@ impl Denials {
         );
     }
 
-    /// Forgets what is known of a bucket, as it was given something back; also what was asked before and is not noted yet.
+    /// Forgets a bucket's denial because it was given something back; also that of a request that was sent before and is not noted yet.
     pub(super) fn forget(&self, bucket: &Bucket<'_>) {
         self.forget_key(self.key(bucket));
     }
@@ -151,8 +151,8 @@ impl Denials {
         self.shard(key).lock().forget(key);
     }
 
-    /// Forgets everything, as other rules may be in force from now on, or it is not known which buckets were given something back; also what was
-    /// asked before and is not noted yet.
+    /// Forgets everything, because other rules are in force, or it is not known which buckets were given something back; also the denials of
+    /// requests that were sent before and are not noted yet.
     pub(super) fn forget_all(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -161,7 +161,7 @@ impl Denials {
         }
     }
 
-    /// By which a bucket is known here.
+    /// The key of a bucket.
     pub(super) fn key(&self, bucket: &Bucket<'_>) -> u64 {
         bucket.keyed_hash(&self.secret)
     }
@@ -179,7 +179,7 @@ impl Shard {
 }
 
 impl Outcome {
-    /// The same denial, when only this much of its wait is left.
+    /// The same denial with only this much of its wait left.
     fn with(self, left: Duration) -> Self {
         let left_us = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
         match self.fit {
@@ -196,7 +196,7 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    /// What the store says to who was denied for an hour.
+    /// The store's reply to a request that is denied for an hour.
     fn denied() -> Taken {
         let fit = Fit::Later {
             ready_at_us: 3_600_000_000,

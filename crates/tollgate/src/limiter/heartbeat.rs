@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::instances::Count;
 use crate::store::{RedisError, RedisStore};
 
-/// Who was not heard of for so many beats is taken for gone.
+/// A process that has missed this many beats is no longer counted.
 const BEATS_OF_LIFE: u32 = 3;
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(3_600);
@@ -28,7 +28,7 @@ pub(super) struct Heartbeat {
     every: Duration,
     /// Whether there is a task. A runtime that ends takes it along; then the next request starts another.
     is_beating: Arc<AtomicBool>,
-    /// The task hears when this is dropped.
+    /// Notifies the task when this is dropped.
     limiter: watch::Sender<()>,
 }
 

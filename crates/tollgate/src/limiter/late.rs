@@ -1,7 +1,7 @@
 //! Replies that arrive after their checks were decided without them.
 //!
-//! Such a reply is still true: a denial in it is remembered, and what it charged to a request that was denied meanwhile is given back,
-//! so that a denied request charges nothing. What it charged to a request that was admitted meanwhile is right as it is.
+//! Such a reply is still valid: a denial in it is remembered, and what it charged to a request that was denied meanwhile is given back,
+//! so that a denied request charges nothing. What it charged to a request that was admitted meanwhile stays charged.
 
 use std::sync::Arc;
 use std::time::Instant;

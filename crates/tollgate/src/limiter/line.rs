@@ -65,13 +65,13 @@ impl Lines {
 }
 
 impl Place<'_> {
-    /// Whether nobody is before it in any of its lines.
+    /// Whether no other request is before it in any of its lines.
     pub(super) fn is_first(&self) -> bool {
         let lines = self.lines.by_bucket.lock();
         is_first(&lines, &self.waiter)
     }
 
-    /// Waits until nobody is before it.
+    /// Waits until no other request is before it.
     pub(super) async fn turn(&self) {
         while !self.is_first() {
             self.waiter.turn.notified().await;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_becomes_first_is_notified() {
+    async fn the_next_in_line_is_notified() {
         let lines = Lines::default();
         let first = lines.join(keys(&[1]));
         let gone = lines.join(keys(&[1]));

@@ -23,7 +23,7 @@ const LOST_AFTER: Duration = Duration::from_secs(5);
 pub(super) struct Prober {
     breaker: Breaker,
     store: RedisStore,
-    /// For the log: how large this process's share is.
+    /// For the log: the size of this process's share.
     instances: Arc<Count>,
     /// The number of the task that probes, or 0. A runtime that ends takes the task along; then the next check starts another.
     task: Arc<AtomicU64>,
@@ -57,7 +57,7 @@ impl Prober {
         &self.breaker
     }
 
-    /// Whether the store may be asked. If not, this sees to it that it is probed.
+    /// Whether the store may be asked. If not, makes sure that it is probed.
     pub(super) async fn may_ask(&self, now: Instant) -> bool {
         if !self.breaker.is_open() {
             return true;

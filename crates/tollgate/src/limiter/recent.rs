@@ -1,4 +1,4 @@
-//! How decisions were taken in the last minute.
+//! How decisions were made in the last minute.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;

@@ -90,7 +90,8 @@ impl Drop for Reservation<'_> {
 impl Reservation<'static> {
     /// Charges a request in a shared store, now or within this time.
     ///
-    /// A task of its own waits for the store: if this future is dropped meanwhile, nobody takes the reservation, and it is given back.
+    /// A task of its own waits for the store: if this future is dropped meanwhile, the reservation is dropped with the reply, and given
+    /// back.
     pub(super) async fn shared(
         shared: &Arc<SharedLimiter>,
         target: &Target<'_>,

@@ -32,7 +32,7 @@ pub(super) fn reset_rules<'a>(view: &MatchedView<'a>) -> Vec<&'a Rule> {
         .filter(|rule| applies(rule) || (goes_beyond && rule.is_named_by(request)))
         .filter(|rule| match names_client {
             true => counts_for_client_in(rule, request),
-            // Not those of clients without a name, which nobody asked for.
+            // Not those of clients without a name, which were not meant.
             false => rule.has_subject_in(request),
         })
         .collect()

@@ -20,7 +20,7 @@ use crate::store::Charge;
 /// Longer waits are the same to a timer.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
-/// The requests that wait, and the secret by which their buckets are told apart.
+/// The requests that wait, and the secret for the hashes of their buckets.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     lines: Lines,
@@ -56,7 +56,7 @@ pub(super) async fn until_ready(
         let reservation = waiting.reserve().await;
         let decision = reservation.decision();
         if decision.allowed() {
-            // Whoever is behind need not wait for the delay.
+            // The requests behind need not wait for the delay.
             drop(place);
             let (delay, left) = (decision.delay(), waiting.left());
             if delay > left {

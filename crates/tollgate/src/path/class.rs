@@ -2,10 +2,18 @@
 
 use std::fmt;
 
-/// A class of paths that is refused unless [`PathRules::accept`](super::PathRules::accept) lists it.
+/// A class of paths that is refused unless [`PathRules::accept`](super::PathRules::accept) contains it.
 ///
 /// A path of an accepted class still passes only where it makes no difference to the rules how servers read it: see
 /// [`RuleSet::read_path`](crate::RuleSet::read_path).
+///
+/// ```
+/// use tollgate::{PathClass, PathRules};
+///
+/// let lenient = PathRules::default().accept([PathClass::Control]);
+/// assert!(PathRules::default().normalise("/a%09b").is_err());
+/// assert!(lenient.normalise("/a%09b").is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathClass {
@@ -31,7 +39,7 @@ impl PathClass {
         Self::Parameters,
     ];
 
-    /// As it is written in a configuration.
+    /// The name in a configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -2,7 +2,14 @@
 
 use std::fmt;
 
-/// Why a path was refused. Says where, and never repeats what a caller wrote.
+/// Why a path was refused. Its text says where, and never repeats what a client wrote.
+///
+/// ```
+/// use tollgate::{PathError, RuleSet};
+///
+/// let error = RuleSet::default().read_path("/files%2Fsecret").unwrap_err();
+/// assert_eq!(error, PathError::EncodedSlash { at: 6 });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathError {
@@ -55,7 +62,7 @@ pub enum PathError {
     },
     /// Bytes that are not UTF-8.
     NotUtf8,
-    /// Servers may read it in ways that meet different rules.
+    /// Servers may read it in ways to which different rules apply.
     Ambiguous,
 }
 

@@ -10,8 +10,8 @@ const MOST_SEGMENTS: usize = 64;
 
 /// The paths that belong together.
 ///
-/// `{name}` stands for one segment, `{*name}` at the end for any number of them, also for none. Everything else
-/// is meant as it is written. A slash at the end does not matter.
+/// `{name}` stands for one segment, `{*name}` at the end for any number of them, also for none. Everything else stands
+/// for itself. A slash at the end does not matter.
 ///
 /// ```
 /// use tollgate::{PathRules, Pattern};
@@ -35,7 +35,7 @@ pub(crate) enum Segment {
     One,
 }
 
-/// How much a pattern says, from its first segment on: of two that match a path, the greater one says more.
+/// How specific a pattern is, from its first segment on: of two that match a path, the greater one is more specific.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shape {
     Rest,
@@ -45,7 +45,7 @@ pub(crate) enum Shape {
 }
 
 impl Pattern {
-    /// As it was written.
+    /// The pattern as it was written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -111,15 +111,15 @@ impl fmt::Display for Pattern {
 impl FromStr for Pattern {
     type Err = PatternError;
 
-    fn from_str(said: &str) -> Result<Self, PatternError> {
+    fn from_str(text: &str) -> Result<Self, PatternError> {
         let refuse = |why| PatternError {
-            said: said.into(),
+            text: text.into(),
             why,
         };
-        if said.len() > super::LONGEST {
+        if text.len() > super::LONGEST {
             return Err(refuse(Why::TooLong));
         }
-        let inner = said.strip_prefix('/').ok_or_else(|| refuse(Why::NoSlash))?;
+        let inner = text.strip_prefix('/').ok_or_else(|| refuse(Why::NoSlash))?;
         let inner = inner.strip_suffix('/').unwrap_or(inner);
         let mut pattern = Self {
             text: format!("/{inner}").into(),
@@ -188,10 +188,17 @@ fn named(segment: &str) -> Result<String, Why> {
     }
 }
 
-/// Text that is not a pattern.
+/// Text that is not a [`Pattern`].
+///
+/// ```
+/// use tollgate::Pattern;
+///
+/// let error = "/files/{name}.json".parse::<Pattern>().unwrap_err();
+/// assert!(error.to_string().contains("a placeholder is a whole segment"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError {
-    said: Box<str>,
+    text: Box<str>,
     why: Why,
 }
 
@@ -211,8 +218,8 @@ enum Why {
 
 impl fmt::Display for PatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said: String = self.said.chars().take(100).collect();
-        write!(f, "{said:?} is not a path pattern: ")?;
+        let text: String = self.text.chars().take(100).collect();
+        write!(f, "{text:?} is not a path pattern: ")?;
         match self.why {
             Why::NoSlash => f.write_str("begin it with a slash, as in \"/v1/charges/{id}\""),
             Why::TooLong => write!(f, "use at most {MOST_SEGMENTS} segments"),

@@ -4,7 +4,15 @@ use std::fmt;
 
 use super::amount::{grouped, period_text};
 
-/// Why a limit was refused. The text says what would be right.
+/// Why a limit was refused. Its text says what would be right.
+///
+/// ```
+/// use tollgate::{Limit, LimitError};
+///
+/// let error = "10/fortnight".parse::<Limit>().unwrap_err();
+/// assert!(matches!(error, LimitError::Syntax { position: 3, .. }));
+/// # println!("{error}");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
@@ -26,7 +34,7 @@ pub enum LimitError {
     TooFast {
         /// Tokens …
         count: u64,
-        /// … per so many microseconds.
+        /// … per this many microseconds.
         period_us: u64,
         /// The largest count for that period.
         most: u64,
@@ -35,7 +43,7 @@ pub enum LimitError {
     TooFine {
         /// Tokens …
         count: u64,
-        /// … per so many microseconds.
+        /// … per this many microseconds.
         period_us: u64,
         /// A rate close by that works.
         instead: String,
@@ -44,7 +52,7 @@ pub enum LimitError {
     TooSlow {
         /// The burst or queue.
         capacity: u64,
-        /// The rate, as it was said.
+        /// The rate, as it was written.
         rate: String,
         /// The largest burst or queue for that rate.
         most: u64,

@@ -1,7 +1,7 @@
-//! Finds the conditions that a request may meet without looking at all of them.
+//! Finds the conditions that a request may meet, without looking at all of them.
 //!
-//! By the path first, in a tree of segments; what has the same path, by the host; what has the same host, by a plan or an attribute. Each is a
-//! look or two into a table, however many rules there are. What is found may still miss: a method, a second attribute.
+//! First by the path, in a tree of segments; those of one path by the host; those of one host by a plan or an attribute. Each step is one or
+//! two look-ups in a table, however many rules there are. What is found may still fail by a method or a second attribute.
 
 mod host;
 mod value;
@@ -25,12 +25,12 @@ pub(super) struct Index {
     anywhere: ByHost,
     tree: Node,
     has_paths: bool,
-    /// Patterns at which something else than rules changes.
+    /// Patterns at which something other than a rule's conditions changes.
     boundaries: Node,
     has_boundaries: bool,
 }
 
-/// A place in the tree of segments. Small, as with many rules it is the way through memory that costs.
+/// A place in the tree of segments. Small, because with many rules memory accesses dominate.
 #[derive(Clone, Debug, Default)]
 struct Node {
     named: Option<Box<Table<Node>>>,
@@ -52,7 +52,7 @@ struct Place {
 pub(super) trait Finder<'a> {
     /// A condition that may be met.
     fn find(&mut self, number: u32);
-    /// A pattern of the path, the one that says most first.
+    /// A pattern of the path, the most specific one first.
     fn route(&mut self, pattern: &'a str);
 }
 
@@ -87,7 +87,7 @@ impl Index {
         self.has_paths || self.has_boundaries
     }
 
-    /// The patterns that a path meets, told apart by where they lie.
+    /// The patterns that a path matches, identified by their addresses.
     pub(super) fn patterns<'s>(
         &self,
         segments: impl Iterator<Item = &'s str> + Clone,
@@ -110,13 +110,13 @@ impl Index {
         }
     }
 
-    /// The most that one request can find.
+    /// The largest number of conditions that one request can find.
     pub(super) fn most(&self) -> usize {
         self.anywhere.most() + self.tree.most()
     }
 }
 
-/// Where the patterns lie that a path meets.
+/// The addresses of the patterns that a path matches.
 pub(super) type Patterns = SmallVec<[usize; 8]>;
 
 impl Node {
@@ -167,7 +167,7 @@ impl Node {
         self.rest.iter().for_each(|place| note(place));
     }
 
-    /// What says more comes first: a name before any one, any one before all that follows.
+    /// The more specific comes first: a name before `{name}`, and that before `{*rest}`.
     fn search<'a>(
         &'a self,
         mut left: Segments<'_>,

@@ -121,7 +121,7 @@ impl<'a> MatchedView<'a> {
 }
 
 impl<'a> MatchedRules<'a> {
-    /// Keeps only these rules: for a caller that knows only some of the dimensions that rules count by.
+    /// Keeps only these rules: for requests of which only some dimensions are known.
     pub fn only(mut self, keep: impl Fn(&Rule) -> bool) -> Self {
         self.rules.retain(|rule| keep(rule));
         self

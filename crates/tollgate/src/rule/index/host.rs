@@ -74,8 +74,8 @@ impl Hosts {
     }
 }
 
-/// The names that a host lies below: `b.c` and `c`, of `a.b.c`. Those that are longer than any rule's are left out, as a caller may send a
-/// name of thousands of parts.
+/// The names that a host lies below: `b.c` and `c`, of `a.b.c`. Those that are longer than any rule's are left out, because a client may
+/// send a name of thousands of parts.
 fn above(host: &str) -> impl Iterator<Item = &str> {
     let skipped = host.len().saturating_sub(LONGEST_HOST + 1);
     let mut bytes = host.bytes().skip(skipped);

@@ -23,7 +23,7 @@ struct Values {
 impl ByValue {
     pub(super) fn add(&mut self, number: u32, when: &Match) {
         let mut attributes = when.attributes().iter();
-        // By its attribute if it has one with values, as there may be the most of those; else by its plan.
+        // By an attribute with values if there is one, because there may be many different ones; else by the plan.
         if let Some(attribute) = attributes.find(|attribute| !attribute.values.is_empty()) {
             let table = self.values.get_or_insert_default().table(attribute.name);
             for value in &attribute.values {
@@ -80,7 +80,7 @@ impl Values {
     }
 }
 
-/// How many can be found at most by as many values as are looked at.
+/// The largest number that can be found by as many values as conditions look at.
 fn by_several(table: &Table<Vec<u32>>) -> usize {
     let mut counts: Vec<usize> = table.values().map(Vec::len).collect();
     counts.sort_unstable_by(|a, b| b.cmp(a));
@@ -92,7 +92,7 @@ fn by_several(table: &Table<Vec<u32>>) -> usize {
     all.len().min(by_values)
 }
 
-/// A value that was said twice counts once.
+/// A value that is listed twice counts once.
 fn note(table: &mut Table<Vec<u32>>, value: &str, number: u32) {
     let numbers = table.entry(value.into()).or_default();
     if numbers.last() != Some(&number) {
