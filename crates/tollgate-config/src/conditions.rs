@@ -121,16 +121,16 @@ pub(super) fn patterns_overlap(a: &str, b: &str) -> bool {
 
 fn method(input: &Input<'_>) -> Option<String> {
     input.parse("a method such as GET or POST", |text| {
-        Match::new().methods([text]).ok()?;
-        Some(text.to_ascii_uppercase())
+        let matched = Match::new().methods([text]);
+        matched.is_ok().then(|| text.to_ascii_uppercase())
     })
 }
 
 fn host(input: &Input<'_>) -> Option<String> {
     let expected = "a host such as api.example.com, or *.example.com for all below it";
     input.parse(expected, |text| {
-        Match::new().host(text).ok()?;
-        Some(text.to_ascii_lowercase())
+        let matched = Match::new().host(text);
+        matched.is_ok().then(|| text.to_ascii_lowercase())
     })
 }
 

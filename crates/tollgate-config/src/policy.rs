@@ -112,7 +112,6 @@ impl PolicyConfig {
     }
 
     /// The normal form of paths.
-    #[must_use]
     pub fn paths(&self) -> PathRules {
         self.settings.paths
     }
