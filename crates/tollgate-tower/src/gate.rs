@@ -293,7 +293,7 @@ impl Gate {
             if let Some(observer) = &self.observer {
                 observer.too_late(decision);
             }
-            Denial::of_impatient(decision, patience)
+            Denial::of_delay(decision, patience)
         });
         match denial {
             Some(denial) => self.denied(&denial, request, context),
@@ -339,7 +339,7 @@ impl Gate {
         request: &Parts,
         context: &RequestContext,
     ) -> Response<Bytes> {
-        let denial = denial.asked_with(&request.headers);
+        let denial = denial.with_request_headers(&request.headers);
         self.answers_by(context.policy())
             .denied(&denial, context.dialect())
     }

@@ -71,13 +71,13 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName};
 
 pub use address::{AddressError, parse_address};
-pub use caller::{Caller, How};
+pub use caller::{Caller, IdentifiedBy};
 pub use clients::{Client, Clients, ClientsError, api_key_sha256};
 pub use config::{IdentityConfig, IdentityError};
 pub use error::HeaderError;
 pub use explanation::{Explanation, Outcome, Step};
 pub use forwarded::{ForwardedError, forwarded_elements, forwarded_for};
-pub use proxies::{ProxyHeader, ProxyHeaderError, Walk, WalkEnd};
+pub use proxies::{ChainEnd, ProxyChain, ProxyHeader, ProxyHeaderError};
 pub use source::{ClientSource, PlanSource, SourceError};
 
 use clients::Known;
@@ -107,7 +107,7 @@ impl Default for Identity {
 struct Found<'c> {
     name: String,
     known: Option<&'c Known>,
-    how: How,
+    how: IdentifiedBy,
 }
 
 impl Identity {
@@ -151,7 +151,7 @@ impl Identity {
     /// address is not.
     #[must_use]
     pub fn caller_by_address(&self, peer: IpAddr, headers: &HeaderMap) -> Caller {
-        self.by_address(&self.proxies.walk(peer, headers))
+        self.by_address(&self.proxies.chain(peer, headers))
     }
 
     /// The plan that a trusted proxy says in a header, if it does.
@@ -160,10 +160,10 @@ impl Identity {
         peer: IpAddr,
         headers: &HeaderMap,
     ) -> Result<Option<String>, HeaderError> {
-        let walk = self.proxies.walk(peer, headers);
+        let chain = self.proxies.chain(peer, headers);
         let mut found = None;
         for source in &self.plan {
-            match plan_at(source, &walk, headers) {
+            match plan_at(source, &chain, headers) {
                 Ok(plan) => _ = found.get_or_insert_with(|| plan.into_owned()),
                 Err(outcome) if outcome.is_refused() => {
                     return Err(HeaderError::new(source.header_name(), outcome));
@@ -178,8 +178,8 @@ impl Identity {
     #[must_use]
     pub fn explain(&self, peer: IpAddr, headers: &HeaderMap, clients: &Clients) -> Explanation {
         let mut recorder = Recorder::new(&self.client, &self.plan);
-        let (caller, walk, refused) = self.find(peer, headers, clients, &mut recorder);
-        recorder.explanation(caller, walk, refused)
+        let (caller, chain, refused) = self.find(peer, headers, clients, &mut recorder);
+        recorder.explanation(caller, chain, refused)
     }
 
     /// Where clients are found, in order.
@@ -266,19 +266,20 @@ impl Identity {
         headers: &HeaderMap,
         clients: &Clients,
         observer: &mut impl Observer,
-    ) -> (Caller, Walk, Option<HeaderError>) {
-        let walk = self.proxies.walk(peer, headers);
-        let ip = address::counted(walk.address, self.ipv6_prefix);
+    ) -> (Caller, ProxyChain, Option<HeaderError>) {
+        let chain = self.proxies.chain(peer, headers);
+        let ip = address::counted(chain.address, self.ipv6_prefix);
         let mut caller = Caller {
             client: None,
             ip,
             plan: None,
-            how: How::Nothing,
+            how: IdentifiedBy::Nothing,
         };
         let mut refused = None;
         for (i, source) in self.client.iter().enumerate() {
             let outcome = match caller.how {
-                How::Nothing => match self.client_at(source, &walk, ip, headers, clients) {
+                IdentifiedBy::Nothing => match self.client_at(source, &chain, ip, headers, clients)
+                {
                     Ok(Found { name, known, how }) => {
                         caller.plan = known.and_then(|known| known.plan.clone());
                         caller.client = Some(name);
@@ -287,7 +288,7 @@ impl Identity {
                     }
                     Err(outcome) => outcome,
                 },
-                _ => match self.judge(source, &walk, headers) {
+                _ => match self.judge(source, &chain, headers) {
                     Err(outcome) if outcome.is_refused() => outcome,
                     _ => Outcome::NotTried,
                 },
@@ -300,7 +301,7 @@ impl Identity {
             }
         }
         for (i, source) in self.plan.iter().enumerate() {
-            let outcome = match (plan_at(source, &walk, headers), &caller.plan) {
+            let outcome = match (plan_at(source, &chain, headers), &caller.plan) {
                 (Err(outcome), None) => outcome,
                 (Err(outcome), Some(_)) if outcome.is_refused() => outcome,
                 (_, Some(_)) => Outcome::NotTried,
@@ -315,21 +316,21 @@ impl Identity {
             }
         }
         if refused.is_some() {
-            caller = self.by_address(&walk);
+            caller = self.by_address(&chain);
         }
-        (caller, walk, refused)
+        (caller, chain, refused)
     }
 
-    fn by_address(&self, walk: &Walk) -> Caller {
-        let ip = address::counted(walk.address, self.ipv6_prefix);
+    fn by_address(&self, chain: &ProxyChain) -> Caller {
+        let ip = address::counted(chain.address, self.ipv6_prefix);
         let is_named = self.client.iter().any(ClientSource::is_ip);
         Caller {
             client: is_named.then(|| address::client_name(ip, self.ipv6_prefix)),
             ip,
             plan: None,
             how: match is_named {
-                true => How::Address,
-                false => How::Nothing,
+                true => IdentifiedBy::Address,
+                false => IdentifiedBy::Nothing,
             },
         }
     }
@@ -337,7 +338,7 @@ impl Identity {
     fn client_at<'c>(
         &self,
         source: &ClientSource,
-        walk: &Walk,
+        chain: &ProxyChain,
         ip: IpAddr,
         headers: &HeaderMap,
         clients: &'c Clients,
@@ -351,7 +352,7 @@ impl Identity {
                     Ok((id, known)) => Ok(Found {
                         name: id.to_owned(),
                         known: Some(known),
-                        how: How::ApiKey,
+                        how: IdentifiedBy::ApiKey,
                     }),
                     Err(Outcome::UnknownApiKey | Outcome::OtherScheme)
                         if clients.key_among_words(key.unwrap_or(&value), key.ok()) =>
@@ -362,13 +363,13 @@ impl Identity {
                 }
             }
             Kind::Header(name) => {
-                let id = self.claimed_id(name, walk, headers)?;
+                let id = self.claimed_id(name, chain, headers)?;
                 match clients.by_id(&id) {
                     Some(known) if known.has_key => Err(Outcome::HasApiKey),
                     Some(known) => Ok(Found {
                         name: id.into_owned(),
                         known: Some(known),
-                        how: How::KnownId,
+                        how: IdentifiedBy::KnownId,
                     }),
                     None => unknown_id(name.as_str(), &id, clients),
                 }
@@ -376,7 +377,7 @@ impl Identity {
             Kind::Ip => Ok(Found {
                 name: address::client_name(ip, self.ipv6_prefix),
                 known: None,
-                how: How::Address,
+                how: IdentifiedBy::Address,
             }),
         }
     }
@@ -385,14 +386,14 @@ impl Identity {
     fn judge(
         &self,
         source: &ClientSource,
-        walk: &Walk,
+        chain: &ProxyChain,
         headers: &HeaderMap,
     ) -> Result<(), Outcome> {
         match source.kind() {
             Kind::ApiKey { name, scheme } => {
                 secret_in(&single(headers, name)?, *scheme).map(|_| ())
             }
-            Kind::Header(name) => self.claimed_id(name, walk, headers).map(|_| ()),
+            Kind::Header(name) => self.claimed_id(name, chain, headers).map(|_| ()),
             Kind::Ip => Ok(()),
         }
     }
@@ -402,10 +403,10 @@ impl Identity {
     fn claimed_id<'h>(
         &self,
         name: &HeaderName,
-        walk: &Walk,
+        chain: &ProxyChain,
         headers: &'h HeaderMap,
     ) -> Result<Cow<'h, str>, Outcome> {
-        match self.proxies.is_empty() || walk.peer_is_trusted() {
+        match self.proxies.is_empty() || chain.peer_is_trusted() {
             true => single_text(headers, name, LONGEST_ID),
             false => Err(not_believed(headers, name)),
         }
@@ -428,7 +429,7 @@ fn unknown_id<'c>(header: &str, id: &str, clients: &'c Clients) -> Result<Found<
         false => Ok(Found {
             name,
             known: None,
-            how: How::UnknownId,
+            how: IdentifiedBy::UnknownId,
         }),
     }
 }
@@ -469,11 +470,11 @@ const BEARER: &[u8] = b"bearer";
 
 fn plan_at<'h>(
     source: &PlanSource,
-    walk: &Walk,
+    chain: &ProxyChain,
     headers: &'h HeaderMap,
 ) -> Result<Cow<'h, str>, Outcome> {
     // A plan is a right, so it takes somebody trusted to say it.
-    match walk.peer_is_trusted() {
+    match chain.peer_is_trusted() {
         true => single_text(headers, source.header_name(), LONGEST_PLAN),
         false => Err(not_believed(headers, source.header_name())),
     }

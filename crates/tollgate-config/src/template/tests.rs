@@ -11,7 +11,9 @@ fn denied(body: &str, is_json: bool, cost: u64) -> String {
     let decision = limiter.decide(&Request::new().cost(cost));
     let mut headers = http::HeaderMap::new();
     headers.insert("x-request-id", "7f9c".parse().unwrap());
-    let denial = Denial::of(&decision).unwrap().asked_with(&headers);
+    let denial = Denial::of(&decision)
+        .unwrap()
+        .with_request_headers(&headers);
     Template::parse(body, is_json).unwrap().write(&denial)
 }
 

@@ -110,7 +110,7 @@ impl Report {
             },
             caller: CallerReport {
                 client: caller.client().map(|client| escaped(client, MOST)),
-                how: caller.how().to_string(),
+                how: caller.identified_by().to_string(),
                 plan: caller.plan().map(|plan| escaped(plan, MOST)),
                 ip: caller.ip().to_string(),
                 ip_is_assumed,

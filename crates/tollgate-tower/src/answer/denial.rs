@@ -48,7 +48,7 @@ impl<'a> Denial<'a> {
     /// What to say about a request that was let into a queue and must wait there for longer than it can. What it took is to be
     /// given back first, and the decision to have the figures after that ([`Decision::after_refund`]). `None` if it need not wait so long.
     #[must_use]
-    pub fn of_impatient(decision: &'a Decision, patience: Duration) -> Option<Self> {
+    pub fn of_delay(decision: &'a Decision, patience: Duration) -> Option<Self> {
         (decision.delay() > patience).then(|| Self {
             decision,
             verdict: decision.verdict(),
@@ -59,7 +59,7 @@ impl<'a> Denial<'a> {
 
     /// The same, with the header fields of the request that is denied.
     #[must_use]
-    pub fn asked_with(mut self, headers: &'a HeaderMap) -> Self {
+    pub fn with_request_headers(mut self, headers: &'a HeaderMap) -> Self {
         self.headers = Some(headers);
         self
     }

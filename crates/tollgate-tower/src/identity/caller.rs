@@ -12,7 +12,7 @@ pub struct Caller {
     pub(crate) client: Option<String>,
     pub(crate) ip: IpAddr,
     pub(crate) plan: Option<Arc<str>>,
-    pub(crate) how: How,
+    pub(crate) how: IdentifiedBy,
 }
 
 impl Caller {
@@ -44,7 +44,7 @@ impl Caller {
 
     /// By what the client is known.
     #[must_use]
-    pub fn how(&self) -> How {
+    pub fn identified_by(&self) -> IdentifiedBy {
         self.how
     }
 
@@ -73,7 +73,7 @@ impl Caller {
 /// By what a client is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum How {
+pub enum IdentifiedBy {
     /// Its API key.
     ApiKey,
     /// A header with the id of a known client.
@@ -82,20 +82,20 @@ pub enum How {
     UnknownId,
     /// Its address.
     Address,
-    /// The program itself says so.
-    Told,
+    /// The program itself: a closure of the layer.
+    Program,
     /// Nothing: it has no name.
     Nothing,
 }
 
-impl fmt::Display for How {
+impl fmt::Display for IdentifiedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::ApiKey => "by its API key",
             Self::KnownId => "by the id of a known client in a header",
             Self::UnknownId => "by an id in a header",
             Self::Address => "by its address",
-            Self::Told => "by what the program says",
+            Self::Program => "by what the program says",
             Self::Nothing => "by nothing",
         })
     }

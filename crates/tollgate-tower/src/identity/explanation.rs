@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::caller::Caller;
 use super::error::HeaderError;
-use super::proxies::Walk;
+use super::proxies::ProxyChain;
 use super::source::{ClientSource, PlanSource};
 
 /// Hears what became of each source. The usual way has nobody who listens, and pays nothing for it.
@@ -32,7 +32,7 @@ impl Recorder {
     pub(crate) fn explanation(
         self,
         caller: Caller,
-        address: Walk,
+        address: ProxyChain,
         refused: Option<HeaderError>,
     ) -> Explanation {
         Explanation {
@@ -80,7 +80,7 @@ pub struct Explanation {
     /// Why the request is refused, if it is.
     pub refused: Option<HeaderError>,
     /// How its address was found.
-    pub address: Walk,
+    pub address: ProxyChain,
     /// What each source of clients said, in order.
     pub client: Vec<Step<ClientSource>>,
     /// What each source of plans said, in order. A known client's plan comes before them.
@@ -101,7 +101,7 @@ impl fmt::Display for Explanation {
         }
         writeln!(f, "address: {address}")?;
         match caller.client() {
-            Some(name) => write!(f, "client: {name}, {}", caller.how())?,
+            Some(name) => write!(f, "client: {name}, {}", caller.identified_by())?,
             None => write!(f, "client: none")?,
         }
         for step in client {

@@ -12,7 +12,7 @@ use super::forwarded::{forwarded_elements, forwarded_for};
 use super::networks::Networks;
 
 /// How many addresses of a header are looked at. Nobody has a chain of so many proxies.
-pub(crate) const LONGEST_WALK: usize = 64;
+pub(crate) const MAX_HOPS: usize = 64;
 
 /// The header in which the trusted proxies say who called them.
 ///
@@ -103,50 +103,50 @@ impl Proxies {
     }
 
     /// From the peer back to the first address that no trusted proxy has.
-    pub(crate) fn walk(&self, peer: IpAddr, headers: &HeaderMap) -> Walk {
+    pub(crate) fn chain(&self, peer: IpAddr, headers: &HeaderMap) -> ProxyChain {
         let peer = peer.to_canonical();
         if !self.trust(peer) {
-            return Walk::ended(peer, peer, 0, WalkEnd::PeerNotTrusted);
+            return ProxyChain::ended(peer, peer, 0, ChainEnd::PeerNotTrusted);
         }
         let lines = headers.get_all(&self.name).iter().rev();
         match self.header {
             ProxyHeader::XForwardedFor => {
                 let parts = lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
-                self.walk_over(peer, parts.map(address_in))
+                self.follow(peer, parts.map(address_in))
             }
             ProxyHeader::Forwarded => {
                 let parts = lines
                     .map(HeaderValue::as_bytes)
                     .flat_map(forwarded_elements);
-                self.walk_over(peer, parts.map(address_in_element))
+                self.follow(peer, parts.map(address_in_element))
             }
         }
     }
 
     /// `None` is a part that cannot be read.
-    fn walk_over(&self, peer: IpAddr, parts: impl Iterator<Item = Option<IpAddr>>) -> Walk {
+    fn follow(&self, peer: IpAddr, parts: impl Iterator<Item = Option<IpAddr>>) -> ProxyChain {
         let mut last_trusted = peer;
         let mut hops = 0;
         for part in parts {
-            if hops == LONGEST_WALK {
-                return Walk::ended(peer, last_trusted, hops, WalkEnd::TooLong);
+            if hops == MAX_HOPS {
+                return ProxyChain::ended(peer, last_trusted, hops, ChainEnd::TooLong);
             }
             // Whoever is behind it shares the bucket of the proxy that passed it on: never more freedom than they had.
             let Some(address) = part else {
-                return Walk::ended(peer, last_trusted, hops, WalkEnd::Unreadable);
+                return ProxyChain::ended(peer, last_trusted, hops, ChainEnd::Unreadable);
             };
             hops += 1;
             if !self.trusted.contain(address) {
-                return Walk::ended(peer, address, hops, WalkEnd::Caller);
+                return ProxyChain::ended(peer, address, hops, ChainEnd::Caller);
             }
             last_trusted = address;
         }
         let end = if hops == 0 {
-            WalkEnd::NothingSaid
+            ChainEnd::NothingSaid
         } else {
-            WalkEnd::AllTrusted
+            ChainEnd::AllTrusted
         };
-        Walk::ended(peer, last_trusted, hops, end)
+        ProxyChain::ended(peer, last_trusted, hops, end)
     }
 }
 
@@ -162,7 +162,7 @@ fn address_in_element(element: &[u8]) -> Option<IpAddr> {
 /// How the caller's address was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Walk {
+pub struct ProxyChain {
     /// The other end of the connection.
     pub peer: IpAddr,
     /// The caller, as it was written: not yet in the form in which it is counted.
@@ -170,11 +170,11 @@ pub struct Walk {
     /// How many addresses of the header were read.
     pub hops: usize,
     /// Why the walk ended there.
-    pub end: WalkEnd,
+    pub end: ChainEnd,
 }
 
-impl Walk {
-    fn ended(peer: IpAddr, address: IpAddr, hops: usize, end: WalkEnd) -> Self {
+impl ProxyChain {
+    fn ended(peer: IpAddr, address: IpAddr, hops: usize, end: ChainEnd) -> Self {
         Self {
             peer,
             address,
@@ -186,11 +186,11 @@ impl Walk {
     /// Whether the peer is a trusted proxy.
     #[must_use]
     pub fn peer_is_trusted(&self) -> bool {
-        self.end != WalkEnd::PeerNotTrusted
+        self.end != ChainEnd::PeerNotTrusted
     }
 }
 
-impl fmt::Display for Walk {
+impl fmt::Display for ProxyChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             peer,
@@ -199,7 +199,7 @@ impl fmt::Display for Walk {
             end,
         } = self;
         match end {
-            WalkEnd::PeerNotTrusted => write!(f, "{address}: {end}"),
+            ChainEnd::PeerNotTrusted => write!(f, "{address}: {end}"),
             _ => write!(
                 f,
                 "{address}: the peer {peer} is a trusted proxy; {end} (hops read: {hops})"
@@ -211,7 +211,7 @@ impl fmt::Display for Walk {
 /// Why the walk from the peer to the caller ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WalkEnd {
+pub enum ChainEnd {
     /// The peer is no trusted proxy, so it is the caller, and what it says of others counts for nothing.
     PeerNotTrusted,
     /// The peer is trusted, and the header is not there: the peer itself calls.
@@ -226,7 +226,7 @@ pub enum WalkEnd {
     TooLong,
 }
 
-impl fmt::Display for WalkEnd {
+impl fmt::Display for ChainEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::PeerNotTrusted => "the peer, which is not a trusted proxy",

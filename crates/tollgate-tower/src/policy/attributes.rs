@@ -7,7 +7,7 @@ use http::HeaderMap;
 use tollgate::{Dimension, ForwardedPath, HostError, Name, Path, PathError, Request, parse_host};
 
 use super::{Policy, Refusal};
-use crate::identity::{Caller, HeaderError, How};
+use crate::identity::{Caller, HeaderError, IdentifiedBy};
 
 /// Longest value of an attribute that is compared, in bytes, as of a header at the gateway.
 const MAX_VALUE_BYTES: usize = 1_024;
@@ -216,7 +216,7 @@ impl<'a> RequestAttributes<'a> {
             client: Some(client),
             ip: given.unwrap_or_else(|| identity.caller_by_address(peer, headers).ip()),
             plan,
-            how: How::Told,
+            how: IdentifiedBy::Program,
         })
     }
 

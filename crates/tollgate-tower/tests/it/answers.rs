@@ -175,8 +175,8 @@ fn who_cannot_wait_hears_when_the_queue_will_be_short_enough() {
     assert!(decision.allowed());
     let wait = Duration::from_secs;
     assert!(Denial::of(&decision).is_none());
-    assert!(Denial::of_impatient(&decision, wait(4)).is_none());
-    let denial = Denial::of_impatient(&decision, Duration::from_millis(2_500)).unwrap();
+    assert!(Denial::of_delay(&decision, wait(4)).is_none());
+    let denial = Denial::of_delay(&decision, Duration::from_millis(2_500)).unwrap();
     assert_eq!(denial.reason(), Reason::QueueTooLong);
     assert_eq!(denial.retry_after_ms(), Some(1_500));
     let response = Answers::default().denied(&denial, Dialect::Http);

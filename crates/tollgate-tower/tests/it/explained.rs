@@ -1,7 +1,7 @@
 //! The reasons, and that they are those of the decision.
 
 use http::HeaderMap;
-use tollgate_tower::identity::{Clients, Explanation, How, Outcome, ProxyHeader};
+use tollgate_tower::identity::{Clients, Explanation, IdentifiedBy, Outcome, ProxyHeader};
 
 use crate::support::{PROXY, XFF, behind_proxies, client, clients, headers, ip, open_to_all};
 
@@ -93,7 +93,7 @@ fn every_source_says_what_became_of_it() {
                 let first = expected.into_iter().find(|outcome| outcome.is_refused());
                 assert_eq!(Some(error.outcome()), first);
                 assert_eq!(explained.refused, Some(error));
-                assert_eq!(explained.caller.how(), How::Address);
+                assert_eq!(explained.caller.identified_by(), IdentifiedBy::Address);
             }
         }
     }

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate_tower::identity::{Caller, Clients, Identity, Outcome, ProxyHeader, WalkEnd};
+use tollgate_tower::identity::{Caller, ChainEnd, Clients, Identity, Outcome, ProxyHeader};
 
 use crate::support::{PROXY, XFF, behind_proxies, clients, headers, ip, open_to_all};
 
@@ -273,7 +273,7 @@ proptest! {
         let explained = behind_proxies(&["ip"], header).explain(ip(PROXY), &map, &Clients::default());
         prop_assert_eq!(explained.address.address, ip(caller));
         prop_assert_eq!(explained.address.hops, hops.len() + 1);
-        prop_assert_eq!(explained.address.end, WalkEnd::Caller);
+        prop_assert_eq!(explained.address.end, ChainEnd::Caller);
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn all_shown(map: &HeaderMap, clients: &Clients) -> String {
             let explained = identity.explain(ip(peer), map, clients);
             write!(shown, "{identity:?} {caller:?} {caller:#?}").unwrap();
             match caller {
-                Ok(caller) => write!(shown, "{} {:?}", caller.how(), caller.request()),
+                Ok(caller) => write!(shown, "{} {:?}", caller.identified_by(), caller.request()),
                 Err(error) => write!(shown, "{error} {}", Refusal::from(error.clone()).detail()),
             }
             .unwrap();

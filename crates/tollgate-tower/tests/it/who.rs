@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use tollgate::{Dimension, LocalLimiter, Rule};
 use tollgate_tower::identity::{
-    Caller, Clients, How, Identity, IdentityConfig, IdentityError, Outcome, ProxyHeader,
+    Caller, Clients, IdentifiedBy, Identity, IdentityConfig, IdentityError, Outcome, ProxyHeader,
     api_key_sha256,
 };
 
@@ -25,8 +25,8 @@ fn refusal<V: AsRef<[u8]>>(identity: &Identity, lines: &[(&str, V)]) -> Outcome 
     found.unwrap_err().outcome()
 }
 
-fn answer(caller: &Caller) -> (Option<&str>, Option<&str>, How) {
-    (caller.client(), caller.plan(), caller.how())
+fn answer(caller: &Caller) -> (Option<&str>, Option<&str>, IdentifiedBy) {
+    (caller.client(), caller.plan(), caller.identified_by())
 }
 
 #[test]
@@ -34,22 +34,26 @@ fn the_first_source_that_yields_a_client_wins() {
     let identity = open_to_all(&SOURCES);
     let key = ("x-api-key", "the merchant's key");
     let id = ("x-user-id", "user_7");
-    let merchant = (Some("merchant_123"), Some("enterprise"), How::ApiKey);
+    let merchant = (
+        Some("merchant_123"),
+        Some("enterprise"),
+        IdentifiedBy::ApiKey,
+    );
     assert_eq!(answer(&ask(&identity, &[id, key])), merchant);
     assert_eq!(answer(&ask(&identity, &[key])), merchant);
     assert_eq!(
         answer(&ask(&identity, &[id])),
-        (Some("user_7"), Some("pro"), How::KnownId)
+        (Some("user_7"), Some("pro"), IdentifiedBy::KnownId)
     );
     assert_eq!(
         answer(&ask(&identity, &[])),
-        (Some("ip:203.0.113.7"), None, How::Address)
+        (Some("ip:203.0.113.7"), None, IdentifiedBy::Address)
     );
 
     let other_way_round = open_to_all(&["header:X-User-Id", "header:X-API-Key", "ip"]);
     assert_eq!(
         answer(&ask(&other_way_round, &[id, key])),
-        (Some("user_7"), Some("pro"), How::KnownId)
+        (Some("user_7"), Some("pro"), IdentifiedBy::KnownId)
     );
 }
 
@@ -71,8 +75,8 @@ fn a_key_that_nobody_knows_gets_no_bucket_of_its_own() {
     let hash = api_key_sha256(b"the merchant's key");
     let digits: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(
-        ask(&identity, &[("x-api-key", &digits)]).how(),
-        How::Address
+        ask(&identity, &[("x-api-key", &digits)]).identified_by(),
+        IdentifiedBy::Address
     );
     // It leaves the next source to say who it is.
     let caller = ask(
@@ -118,8 +122,14 @@ fn an_unknown_id_is_a_client_named_after_its_header() {
     let identity = open_to_all(&["header:X-User-Id", "header:X-Tenant", "ip"]);
     let one = ask(&identity, &[("X-User-Id", "42")]);
     let other = ask(&identity, &[("X-Tenant", "42")]);
-    assert_eq!(answer(&one), (Some("x-user-id:42"), None, How::UnknownId));
-    assert_eq!(answer(&other), (Some("x-tenant:42"), None, How::UnknownId));
+    assert_eq!(
+        answer(&one),
+        (Some("x-user-id:42"), None, IdentifiedBy::UnknownId)
+    );
+    assert_eq!(
+        answer(&other),
+        (Some("x-tenant:42"), None, IdentifiedBy::UnknownId)
+    );
     let like_an_address = ask(&identity, &[("X-User-Id", "ip:203.0.113.9")]);
     assert_eq!(like_an_address.client(), Some("x-user-id:ip:203.0.113.9"));
     let like_another_header = ask(&identity, &[("X-User-Id", "x-tenant:42")]);
@@ -132,7 +142,7 @@ fn who_has_an_api_key_cannot_be_claimed_by_id() {
     let caller = ask(&identity, &[("x-user-id", "merchant_123")]);
     assert_eq!(
         answer(&caller),
-        (Some("ip:203.0.113.7"), None, How::Address)
+        (Some("ip:203.0.113.7"), None, IdentifiedBy::Address)
     );
     let trusted = behind_proxies(&SOURCES, ProxyHeader::XForwardedFor);
     let caller = trusted
@@ -142,7 +152,10 @@ fn who_has_an_api_key_cannot_be_claimed_by_id() {
             &clients(),
         )
         .unwrap();
-    assert_eq!(answer(&caller), (Some("ip:10.0.0.1"), None, How::Address));
+    assert_eq!(
+        answer(&caller),
+        (Some("ip:10.0.0.1"), None, IdentifiedBy::Address)
+    );
 }
 
 #[test]
@@ -172,7 +185,7 @@ fn an_id_that_can_be_read_in_two_ways_is_refused() {
     }
     for empty in ["", " \t "] {
         let caller = ask(&identity, &[("x-user-id", empty)]);
-        assert_eq!(caller.how(), How::Address, "{empty:?}");
+        assert_eq!(caller.identified_by(), IdentifiedBy::Address, "{empty:?}");
     }
     let twice_the_same = ask(
         &identity,
@@ -184,8 +197,8 @@ fn an_id_that_can_be_read_in_two_ways_is_refused() {
         Some("x-user-id:Zoë Ü")
     );
     assert_eq!(
-        ask(&identity, &[("x-user-id", &longest)]).how(),
-        How::UnknownId
+        ask(&identity, &[("x-user-id", &longest)]).identified_by(),
+        IdentifiedBy::UnknownId
     );
 }
 
@@ -235,7 +248,9 @@ fn a_key_in_another_form_than_the_configured_one_is_refused() {
     let any = open_to_all(&["api_key:Authorization", "ip"]);
     let outcome = |identity: &Identity, name: &str, value: &[u8]| {
         let found = identity.caller(ip("203.0.113.7"), &headers(&[(name, value)]), &known);
-        found.map(|caller| caller.how()).map_err(|e| e.outcome())
+        found
+            .map(|caller| caller.identified_by())
+            .map_err(|e| e.outcome())
     };
     for separator in [
         &b"\t"[..],
@@ -286,7 +301,7 @@ fn a_key_in_another_form_than_the_configured_one_is_refused() {
         "Bearer a b",
         "Digest username=\"key\", a=b",
     ] {
-        let by_address = Ok(How::Address);
+        let by_address = Ok(IdentifiedBy::Address);
         assert_eq!(
             outcome(&bearer, "authorization", value.as_bytes()),
             by_address,
@@ -300,7 +315,11 @@ fn a_key_in_another_form_than_the_configured_one_is_refused() {
     }
     let negotiate = format!("Negotiate {}", "x".repeat(20_000));
     let by_bearer = outcome(&bearer, "authorization", negotiate.as_bytes());
-    assert_eq!(by_bearer, Ok(How::Address), "another scheme, however long");
+    assert_eq!(
+        by_bearer,
+        Ok(IdentifiedBy::Address),
+        "another scheme, however long"
+    );
 }
 
 /// HTTP/2 sends each cookie in a line of its own.
@@ -310,16 +329,19 @@ fn cookies_in_several_lines_are_one_value() {
     let identity = open_to_all(&["api_key:Cookie", "ip"]);
     let found = |lines: &[(&str, &str)]| {
         let caller = identity.caller(ip("203.0.113.7"), &headers(lines), &known);
-        caller.unwrap().how()
+        caller.unwrap().identified_by()
     };
     assert_eq!(
         found(&[("cookie", "session=7"), ("cookie", "theme=dark")]),
-        How::ApiKey
+        IdentifiedBy::ApiKey
     );
-    assert_eq!(found(&[("cookie", "session=7; theme=dark")]), How::ApiKey);
+    assert_eq!(
+        found(&[("cookie", "session=7; theme=dark")]),
+        IdentifiedBy::ApiKey
+    );
     assert_eq!(
         found(&[("cookie", "session=7"), ("cookie", "theme=light")]),
-        How::Address
+        IdentifiedBy::Address
     );
 }
 
@@ -384,7 +406,7 @@ fn an_id_is_believed_from_trusted_proxies_alone_if_there_are_any() {
 fn without_the_address_among_the_sources_a_caller_may_have_no_name() {
     for sources in [&["header:X-API-Key", "header:X-User-Id"][..], &[]] {
         let caller = ask(&open_to_all(sources), &[("x-api-key", "unknown")]);
-        assert_eq!(answer(&caller), (None, None, How::Nothing));
+        assert_eq!(answer(&caller), (None, None, IdentifiedBy::Nothing));
         assert_eq!(caller.ip(), ip("203.0.113.7"));
     }
 }
@@ -468,7 +490,7 @@ fn nobody_becomes_a_known_client_by_the_name_that_a_header_makes() {
         .unwrap();
     assert_eq!(
         answer(&caller),
-        (Some("ip:203.0.113.7"), None, How::Address)
+        (Some("ip:203.0.113.7"), None, IdentifiedBy::Address)
     );
     // Nobody else is in the way.
     let caller = identity
@@ -483,8 +505,8 @@ fn nobody_becomes_a_known_client_by_the_name_that_a_header_makes() {
         )
         .unwrap();
     assert_eq!(
-        (caller.client(), caller.how()),
-        (Some("org:7"), How::KnownId)
+        (caller.client(), caller.identified_by()),
+        (Some("org:7"), IdentifiedBy::KnownId)
     );
 
     let error = identity.check(&known).unwrap_err().to_string();

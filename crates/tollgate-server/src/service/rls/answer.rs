@@ -21,7 +21,7 @@ use crate::service::metrics::Outcome;
 
 /// Why a call may not go. What would have to wait may not either.
 pub(super) fn denial(decision: &Decision) -> Option<Denial<'_>> {
-    Denial::of(decision).or_else(|| Denial::of_impatient(decision, Duration::ZERO))
+    Denial::of(decision).or_else(|| Denial::of_delay(decision, Duration::ZERO))
 }
 
 /// What was decided about the descriptors of a call.
