@@ -84,18 +84,25 @@ pub fn rule_warnings(rules: &[Node]) -> Problems {
     let rules = read_rules(rules, &errors);
     clients::buckets_of_all_without_a_header(&rules, &mut warnings);
     if let Ok(set) = RuleSet::new(rules.iter().map(|entry| entry.rule.clone())) {
-        warnings_of_set(&set, &rules, &mut warnings);
+        // A rule without a plan may be stored already.
+        let mut found = set.warnings();
+        found.retain(|warning| !matches!(warning, RuleSetWarning::NoFallback { .. }));
+        warnings_of_set(found, &rules, &mut warnings);
     }
     warnings
 }
 
 fn rule_set(context: &Context<'_>, problems: &mut Problems) {
-    warnings_of_set(&context.config.policy.rules, context.rules, problems);
+    warnings_of_set(
+        context.config.policy.rules.warnings(),
+        context.rules,
+        problems,
+    );
 }
 
 /// What the engine finds in the rules together, each at the rule that it is about.
-fn warnings_of_set(set: &RuleSet, rules: &[RuleEntry<'_>], problems: &mut Problems) {
-    for warning in set.warnings() {
+fn warnings_of_set(found: Vec<RuleSetWarning>, rules: &[RuleEntry<'_>], problems: &mut Problems) {
+    for warning in found {
         let is_its = |entry: &&RuleEntry<'_>| {
             let plan = warning.plan();
             entry.rule.id() == warning.id() && (plan.is_none() || entry.rule.plan_name() == plan)

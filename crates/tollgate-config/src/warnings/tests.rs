@@ -383,6 +383,6 @@ fn plans_without_a_rule_for_all_others() {
 #[test]
 fn a_rule_that_charges_more_than_it_holds() {
     let text = format!("{GATEWAY}rules: [{{ id: a, cost: 11, per: [], limit: \"10/s\" }}]\n");
-    let says = "rules[0].limit: this rule charges more for each request than it ever holds";
+    let says = "rules[0].limit: this rule charges more for each request than its limit ever allows";
     warns(&text, says, ("cost: 11", "cost: 10"));
 }
