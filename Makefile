@@ -11,21 +11,25 @@ DEPLOY_NEEDS := promtool:prometheus systemd-analyze:systemd logrotate:logrotate 
 BUILD := cargo build --release --workspace
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run simulate pictures test check deploy-check layers needs programs tools fmt audit licences soak faults fuzz openapi bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments steady attack bench-peers clean
+.PHONY: help run simulate pictures test check deploy-check layers needs programs tools fmt audit release licences soak faults fuzz openapi bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments steady attack bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-run: tools ## start it as a demo, with a small API behind it: says on the terminal what to try
-	@$(BUILD) --bin tollgate
-	@target/release/tollgate serve
+# People wait for it: the program alone, barely optimised.
+DEMO := cargo build --profile demo --package tollgate-server --bin tollgate
+
+run: tools ## start a demo: a gateway with example rules in front of a small API
+	@test -x target/demo/tollgate || echo "Building Tollgate. The first build takes about three minutes on two cores; later ones take seconds."
+	@$(DEMO)
+	@target/demo/tollgate serve
 
 simulate: tools ## see five algorithms meet the same traffic: a table, and a chart in simulation/
-	@$(BUILD) --bin tollgate
+	@$(DEMO)
 	@for scenario in boundary burst-idle surge drivers; do \
-	   target/release/tollgate simulate $$scenario --out simulation/$$scenario || exit 1; echo; \
+	   target/demo/tollgate simulate $$scenario --out simulation/$$scenario || exit 1; echo; \
 	 done
-	@echo "Try your own: target/release/tollgate simulate --help"
+	@echo "Try your own: target/demo/tollgate simulate --help"
 
 pictures: tools ## draw the pictures in docs/pictures anew
 	@cargo build --quiet --package tollgate-server
@@ -94,6 +98,12 @@ fmt: ## format the code
 
 audit: tools ## known vulnerabilities of the packages that are used, by RustSec's advisory database, which is fetched
 	@tools/deny audit
+
+release: tools ## build the program for production in target/dist: stripped, with its symbols in a file beside it
+	@cargo build --release --locked --package tollgate-server --bin tollgate
+	@tools/need objcopy:binutils
+	@tools/split-symbols target/release/tollgate target/dist
+	@cp LICENSE-APACHE LICENSE-MIT THIRD-PARTY-LICENSES.txt target/dist
 
 licences: tools ## write THIRD-PARTY-LICENSES.txt: whose code the program is linked with
 	@tools/licences
