@@ -53,14 +53,14 @@ impl Decider {
 
     /// The same, with traces of what is asked of it.
     #[must_use]
-    pub fn with_tracer(mut self, tracer: Tracer) -> Self {
+    pub(crate) fn with_tracer(mut self, tracer: Tracer) -> Self {
         self.tracer = Some(tracer);
         self
     }
 
     /// Who traces requests, if they are.
     #[must_use]
-    pub fn tracer(&self) -> Option<&Tracer> {
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
         self.tracer.as_ref()
     }
 

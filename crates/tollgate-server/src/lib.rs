@@ -23,7 +23,7 @@ mod serve;
 pub mod service;
 mod sharded;
 mod stalls;
-pub mod traces;
+mod traces;
 mod usage;
 
 use std::io::{self, Write as _};

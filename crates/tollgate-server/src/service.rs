@@ -22,11 +22,11 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::{MethodFilter, any, get, on, post};
-use http::Response;
+use http::{HeaderMap, Response};
 
 use crate::bearer::{Bearer, may_be_sent_by_a_page};
 use crate::decider::Decider;
-use crate::traces::{Parent, Span};
+use crate::traces::RequestSpan;
 pub use metrics::Metrics;
 use metrics::{Endpoint, Outcome};
 use problem::Problem;
@@ -56,10 +56,9 @@ struct Shared {
 }
 
 impl Shared {
-    /// A span for what is asked, if it is drawn.
-    fn span(&self, name: &'static str, parent: Option<Parent>) -> Option<Span> {
-        let tracer = self.decider.tracer().filter(|tracer| tracer.draws())?;
-        Some(tracer.span(name, parent))
+    /// The span of a call with these headers, if it is sampled.
+    fn span(&self, name: &'static str, headers: &HeaderMap) -> Option<RequestSpan> {
+        self.decider.tracer()?.sample(name, headers)
     }
 
     /// The answer, or what is wrong, counted as what became of this endpoint.
@@ -77,7 +76,7 @@ impl Shared {
     }
 
     /// Whether one who says this may ask.
-    fn admit(&self, headers: &http::HeaderMap) -> Result<(), Problem> {
+    fn admit(&self, headers: &HeaderMap) -> Result<(), Problem> {
         match &self.token {
             Some(token) if token.opens(headers) => Ok(()),
             Some(_) => Err(Problem::unauthorised()),

@@ -16,7 +16,7 @@ use tollgate_tower::gate::RequestContext;
 
 use super::access_log::{Entry, LoggedRequest};
 use super::handler::Shared;
-use crate::traces::{Parent, Span};
+use crate::traces::RequestSpan;
 
 /// The record of a request. It is counted and logged when it is dropped, which is when all of the response has been sent, or the
 /// client has disconnected.
@@ -32,7 +32,7 @@ pub(super) struct RequestRecord {
     /// Only if there is an access log.
     logged: Option<Box<LoggedRequest>>,
     /// Only if the request is traced.
-    span: Option<Box<(Span, Method)>>,
+    span: Option<Box<(RequestSpan, Method)>>,
     upstream: Option<Duration>,
     tunnel: Option<Tunnel>,
     tunnel_end: Option<TunnelEnd>,
@@ -55,11 +55,11 @@ impl RequestRecord {
                 version: request.version,
             })
         });
-        let tracer = shared.decider.tracer().filter(|tracer| tracer.draws());
-        let span = tracer.map(|tracer| {
+        let tracer = shared.decider.tracer();
+        let span = tracer.and_then(|tracer| tracer.sample("", &request.headers));
+        let span = span.map(|span| {
             context.keep_route();
-            let span = tracer.span("", Parent::of(&request.headers));
-            span.pass_on(&mut request.headers);
+            span.propagate(&mut request.headers);
             Box::new((span, request.method.clone()))
         });
         Self {
@@ -140,12 +140,12 @@ impl Drop for RequestRecord {
         }
         if let Some(traced) = self.span.take() {
             let (mut span, method) = *traced;
-            span.asked(&method, self.context.route());
+            span.add_request(&method, self.context.route());
             if let Some(status) = self.status {
-                span.answered(status);
+                span.add_status(status);
             }
             if let Some(decision) = self.context.decision() {
-                span.decided(decision);
+                span.add_decision(decision);
             }
         }
     }

@@ -23,7 +23,6 @@ use super::metrics::{Endpoint, Outcome};
 use super::problem::Problem;
 use super::{Service, Shared};
 use crate::decider::Decider;
-use crate::traces::Parent;
 
 /// The status of the response that the client is to receive. nginx understands only 2xx, 401 and 403, and turns everything else
 /// into a 500.
@@ -131,7 +130,7 @@ async fn answer(
         .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0.ip());
     let mut context = RequestContext::new(peer, shared.decider.policy());
     shared.warn_of_untrusted_gateway(&context, &parts.headers);
-    let span = shared.span(names.span, Parent::of(&parts.headers));
+    let span = shared.span(names.span, &parts.headers);
     if span.is_some() {
         context.keep_route();
     }
@@ -145,10 +144,10 @@ async fn answer(
         Err(denied) => denied.map(Body::from),
     };
     if let Some(mut span) = span {
-        span.asked(&parts.method, context.route());
-        span.answered(response.status());
+        span.add_request(&parts.method, context.route());
+        span.add_status(response.status());
         if let Some(decision) = context.decision() {
-            span.decided(decision);
+            span.add_decision(decision);
         }
     }
     Ok(response)

@@ -18,7 +18,6 @@ use super::metrics::{Endpoint, Outcome};
 use super::problem::Problem;
 use super::reading::{self, Fields, LONGEST_PATH, LONGEST_TEXT, is_longer, kind};
 use super::{Service, Shared};
-use crate::traces::Parent;
 use tollgate_config::document::shortened;
 use tollgate_tower::policy::RequestAttributes;
 
@@ -85,11 +84,11 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Pro
         Some("status=decision") => true,
         Some(_) => return Err(Problem::bad("the only query is ?status=decision")),
     };
-    let parent = Parent::of(request.headers());
-    let body = reading::json(&reading::whole(request.into_body()).await?)?;
+    let (head, body) = request.into_parts();
+    let body = reading::json(&reading::whole(body).await?)?;
     let policy = shared.decider.policy();
     let Some(checks) = many(&body)? else {
-        let answer = decide(shared, &policy, read(&body, "", &policy)?, parent).await;
+        let answer = decide(shared, &policy, read(&body, "", &policy)?, &head.headers).await;
         let status = match by_decision {
             true => status_by(&answer),
             false => StatusCode::OK,
@@ -105,7 +104,7 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Pro
         .collect::<Result<_, _>>()?;
     let decided = checks
         .into_iter()
-        .map(|check| decide(shared, &policy, check, parent));
+        .map(|check| decide(shared, &policy, check, &head.headers));
     let results = join_all(decided).await;
     let denied = results.iter().find(|answer| answer.status != 200);
     let status = match denied.filter(|_| by_decision) {
@@ -152,13 +151,8 @@ pub(super) fn with_body(status: StatusCode, body: &impl serde::Serialize) -> Res
     response
 }
 
-async fn decide(
-    shared: &Shared,
-    policy: &Policy,
-    check: Check<'_>,
-    parent: Option<Parent>,
-) -> Answer {
-    let mut span = shared.span("check", parent);
+async fn decide(shared: &Shared, policy: &Policy, check: Check<'_>, headers: &HeaderMap) -> Answer {
+    let mut span = shared.span("check", headers);
     let families = policy.answers().map(|answers| answers.families);
     let families = families.unwrap_or_default();
     let refused = |refusal| Answer::refused(&refusal, policy.generation());
@@ -167,7 +161,7 @@ async fn decide(
         Check::Told(facts) => {
             let decision = shared.decider.decide_on(policy, &facts.request()).await;
             if let Some(span) = &mut span {
-                span.decided(&decision);
+                span.add_decision(&decision);
             }
             Answer::of(&decision, families, facts.client.as_deref())
         }
@@ -180,15 +174,15 @@ async fn decide(
                 }
                 let decision = shared.decider.decide_on(policy, &request).await;
                 if let Some(span) = &mut span {
-                    span.asked(&described.method, policy.rules().meet(&request).route());
-                    span.decided(&decision);
+                    span.add_request(&described.method, policy.rules().meet(&request).route());
+                    span.add_decision(&decision);
                 }
                 Answer::of(&decision, families, view.caller().client())
             }
         },
     };
     if let (Some(span), Ok(status)) = (&mut span, StatusCode::from_u16(answer.status)) {
-        span.answered(status);
+        span.add_status(status);
     }
     shared.metrics.count(Endpoint::Check, answer.outcome());
     answer

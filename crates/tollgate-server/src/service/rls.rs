@@ -28,7 +28,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use futures_util::FutureExt as _;
-use http::Response;
+use http::{HeaderMap, Response};
 use tollgate::{Joint, Met};
 use tollgate_tower::answer::Answers;
 use tollgate_tower::policy::Policy;
@@ -38,7 +38,6 @@ use tonic_health::ServingStatus;
 use super::metrics::{Endpoint, Outcome};
 use super::problem::Problem;
 use super::{Service, Shared};
-use crate::traces::Parent;
 use descriptor::Descriptor;
 use generated::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use generated::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -108,10 +107,9 @@ async fn answer(
 ) -> Result<(RateLimitResponse, Outcome), Problem> {
     let (parts, body) = request.into_parts();
     shared.admit(&parts.headers)?;
-    let parent = Parent::of(&parts.headers);
     let (asked, decided) = match call::message::<RateLimitRequest>(body).await {
         Ok(asked) => {
-            let decided = decide(shared, &asked, parent).await;
+            let decided = decide(shared, &asked, &parts.headers).await;
             (asked, decided)
         }
         Err(why) => (RateLimitRequest::default(), Err(Refusal::Unreadable(why))),
@@ -125,7 +123,7 @@ async fn answer(
 async fn decide(
     shared: &Shared,
     asked: &RateLimitRequest,
-    parent: Option<Parent>,
+    headers: &HeaderMap,
 ) -> Result<(RateLimitResponse, Outcome), Refusal> {
     if !is_limited(shared, asked)? {
         return Ok((answer::unlimited(asked), Outcome::Allowed));
@@ -133,11 +131,11 @@ async fn decide(
     check(asked)?;
     let policy = shared.decider.policy();
     let descriptors = descriptors(shared, asked, &policy)?;
-    let span = shared.span("ShouldRateLimit", parent);
+    let span = shared.span("ShouldRateLimit", headers);
     let joint = decide_together(shared, &policy, &descriptors).await;
     let joint = joint.ok_or(Refusal::TooManyBuckets)?;
     if let Some(mut span) = span {
-        span.decided(&joint.whole);
+        span.add_decision(&joint.whole);
     }
     let usual = Answers::default();
     let answers = policy.answers().map_or(&usual, |answers| answers);
