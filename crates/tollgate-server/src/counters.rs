@@ -1,8 +1,8 @@
-//! Counters of decisions, by rule and by client. Each decision is counted where it is taken, without a lock (`make bench-metrics`).
+//! Counters of decisions by rule, and of denials by client. Decisions are counted where they are made, without a lock
+//! (`make bench-metrics`).
 
 mod decisions;
 mod top;
 
-pub use decisions::Decisions;
-pub(crate) use decisions::{Counted, OTHER, OUTCOMES, RuleCounts};
-pub use top::{Denied, Top, TopClients};
+pub(crate) use decisions::{Counted, Decisions, OTHER, OUTCOMES};
+pub(crate) use top::TopDenied;

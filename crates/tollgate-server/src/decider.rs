@@ -1,5 +1,4 @@
-//! The one way from a request to a decision, for every door of the program: the policy in force, the limiter, and whoever is to hear
-//! of what was decided.
+//! The one way from a request to a decision, for all listeners: the policy in force, the limiter, and the records of decisions.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,59 +6,57 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::store::{RedisError, RedisStore};
-use tollgate::{Decision, Dimension, Joint, Limiter, Met, Part, Request, Rule};
+use tollgate::{Decision, Dimension, Joint, Limiter, Met, Part, Rule};
+use tollgate_config::StoreConfig;
 use tollgate_tower::TollgateLayer;
 use tollgate_tower::layer::Observer;
 use tollgate_tower::policy::{Head, Policy, Refusal};
 
 use crate::audit::{Trail, Violation};
-use crate::counters::{Decisions, Top};
+use crate::counters::{Decisions, TopDenied};
 use crate::live::Live;
 use crate::traces::Tracer;
-use tollgate_config::StoreConfig;
 
-/// Decides about requests, and takes note of those it denies. A clone is the same door.
+/// Decides about requests and records the decisions. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Decider {
     live: Arc<Live>,
     limiter: Arc<Limiter>,
-    notes: Arc<Notes>,
+    records: Arc<Records>,
     tracer: Option<Tracer>,
 }
 
-/// Who is told of decisions.
+/// Where decisions are recorded.
 #[derive(Debug)]
-struct Notes {
+struct Records {
     trail: Option<Trail>,
     decisions: Decisions,
-    top: Top,
+    top: TopDenied,
 }
 
 impl Decider {
-    /// A door with this policy, over this store, with this trail if there is one.
+    /// A decider with this policy and limiter, which records denials in this audit trail.
     #[must_use]
     pub fn new(live: Live, limiter: Limiter, trail: Option<Trail>) -> Self {
         Self {
             live: Arc::new(live),
             limiter: Arc::new(limiter),
-            notes: Arc::new(Notes {
+            records: Arc::new(Records {
                 trail,
                 decisions: Decisions::default(),
-                top: Top::default(),
+                top: TopDenied::default(),
             }),
             tracer: None,
         }
     }
 
-    /// The same, with traces of what is asked of it.
+    /// Traces requests.
     #[must_use]
     pub(crate) fn with_tracer(mut self, tracer: Tracer) -> Self {
         self.tracer = Some(tracer);
         self
     }
 
-    /// Who traces requests, if they are.
-    #[must_use]
     pub(crate) fn tracer(&self) -> Option<&Tracer> {
         self.tracer.as_ref()
     }
@@ -67,90 +64,89 @@ impl Decider {
     /// Decides about a request that came from `peer`, the other end of the connection.
     ///
     /// # Errors
-    /// When it can be read in more than one way: such a request is to be refused.
+    /// When servers can read the request in more than one way.
     pub async fn decide(&self, head: &Head<'_>, peer: IpAddr) -> Result<Decision, Refusal> {
         let policy = self.policy();
         let view = policy.view(head, peer)?;
-        Ok(self.decide_on(&policy, &view.request()).await)
+        Ok(self.decide_on(&policy.rules().meet(&view.request())).await)
     }
 
-    /// Decides about a request that somebody else has seen, by this policy.
-    pub async fn decide_on(&self, policy: &Policy, request: &Request<'_>) -> Decision {
-        let met = policy.rules().meet(request);
-        let decision = self.limiter.decide_on(&met).await;
-        self.notes.decided(&met, &decision);
+    /// Decides about a request by the rules that it matches.
+    pub async fn decide_on(&self, met: &Met<'_>) -> Decision {
+        let decision = self.limiter.decide_on(met).await;
+        self.records.decided(met, &decision);
         decision
     }
 
-    /// Decides about what is one call seen from several sides, all or none. `None` if they meet more buckets than can be taken from at once.
-    pub async fn decide_together(&self, all: &[Met<'_>]) -> Option<Joint> {
+    /// Decides about several descriptions of one call, all or none. `None` if they match more buckets than can be charged at once.
+    pub(crate) async fn decide_together(&self, all: &[Met<'_>]) -> Option<Joint> {
         let joint = self.limiter.decide_together(all).await?;
         for (met, decision) in all.iter().zip(&joint.each) {
-            self.notes.decided(met, decision);
+            self.records.decided(met, decision);
         }
         Some(joint)
     }
 
-    /// Gives back what a call took that cannot wait for its delay, and counts it as too late. The decision that is returned has the figures after
-    /// that, if they are found within `look`.
-    pub async fn turn_away(&self, all: &[Met<'_>], joint: Joint, look: Duration) -> Joint {
+    /// Refunds a call that cannot wait for its delay, and counts it as too late. The returned decision has the figures after the refund, if
+    /// the store reports them within `timeout`.
+    pub(crate) async fn turn_away(
+        &self,
+        all: &[Met<'_>],
+        joint: Joint,
+        timeout: Duration,
+    ) -> Joint {
         self.limiter.refund_together(all, joint.clone()).await;
-        let found = tokio::time::timeout(look, self.limiter.peek_together(all)).await;
-        let joint = match found {
-            Ok(Some(found)) => joint.given_back(&found),
+        let after = tokio::time::timeout(timeout, self.limiter.peek_together(all)).await;
+        let joint = match after {
+            Ok(Some(after)) => joint.given_back(&after),
             _ => joint,
         };
-        self.notes.too_late(&joint.whole);
+        self.records.too_late(&joint.whole);
         joint
     }
 
-    /// The same as middleware, which decides, makes wait and answers.
-    #[must_use]
-    pub fn layer(&self) -> TollgateLayer {
+    /// The decider as middleware, which decides, delays and denies.
+    pub(crate) fn layer(&self) -> TollgateLayer {
         let live = Arc::clone(&self.live);
         TollgateLayer::new(Arc::clone(&self.limiter))
             .policy_source(move || Arc::clone(&live.policy()))
-            .observer(Arc::clone(&self.notes))
+            .observer(Arc::clone(&self.records))
     }
 
-    /// The policy in force. Whoever decides holds one throughout, whatever comes in force meanwhile.
+    /// The policy in force. A request is decided by one policy, whatever comes into force meanwhile.
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.live.policy())
     }
 
-    /// How policies come in force.
+    /// How the policy comes into force.
     #[must_use]
     pub fn live(&self) -> &Live {
         &self.live
     }
 
-    /// What counts.
+    /// The limiter.
     #[must_use]
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
     }
 
-    /// Where denials are noted, if they are.
+    /// The audit trail.
     #[must_use]
     pub fn trail(&self) -> Option<&Trail> {
-        self.notes.trail.as_ref()
+        self.records.trail.as_ref()
     }
 
-    /// How many decisions there were.
-    #[must_use]
-    pub fn decisions(&self) -> &Decisions {
-        &self.notes.decisions
+    pub(crate) fn decisions(&self) -> &Decisions {
+        &self.records.decisions
     }
 
-    /// Who is denied most often.
-    #[must_use]
-    pub fn top(&self) -> &Top {
-        &self.notes.top
+    pub(crate) fn top_denied(&self) -> &TopDenied {
+        &self.records.top
     }
 }
 
-impl Observer for Notes {
+impl Observer for Records {
     fn decided(&self, met: &Met<'_>, decision: &Decision) {
         self.decisions.count(decision);
         if decision.allowed() {
@@ -160,7 +156,7 @@ impl Observer for Notes {
             self.top.count(met, tier.rule());
         }
         if let Some(trail) = &self.trail {
-            note(trail, met, decision);
+            record_violation(trail, met, decision);
         }
     }
 
@@ -169,10 +165,10 @@ impl Observer for Notes {
     }
 }
 
-/// The limiter that is configured.
+/// The configured limiter.
 ///
 /// # Errors
-/// When the address of the store, or what goes with it, cannot be right. It is not connected to yet.
+/// When the address or the options of the store are invalid. It is not connected to yet.
 pub fn limiter(store: &StoreConfig) -> Result<Limiter, RedisError> {
     match store {
         StoreConfig::Memory(config) => Ok(Limiter::in_memory_with(config.clone())),
@@ -183,17 +179,18 @@ pub fn limiter(store: &StoreConfig) -> Result<Limiter, RedisError> {
     }
 }
 
-fn note(trail: &Trail, met: &Met<'_>, decision: &Decision) {
+fn record_violation(trail: &Trail, met: &Met<'_>, decision: &Decision) {
     let Some(tier) = decision.tier() else { return };
     let mut rules = met.rules().iter();
     let Some(rule) = rules.find(|rule| rule.id() == tier.rule()) else {
         return;
     };
     let values = bucket_values(met, rule);
-    let per: Vec<(&str, &str)> = (values.iter())
-        .map(|(dimension, value)| (&**dimension, &**value))
+    let per: Vec<_> = values
+        .iter()
+        .map(|(name, value)| (*name, &**value))
         .collect();
-    trail.note(&Violation {
+    trail.record(&Violation {
         rule: rule.id().as_str(),
         per: &per,
         plan: met.plan(),
@@ -209,30 +206,31 @@ fn note(trail: &Trail, met: &Met<'_>, decision: &Decision) {
     });
 }
 
-/// What tells the bucket apart that a request meets under a rule, for people: `client` and `merchant_123`, say.
+/// The dimensions and values that identify a request's bucket of a rule, such as `client` and `merchant_123`.
 pub(crate) fn bucket_values<'a>(
     met: &'a Met<'_>,
     rule: &'a Rule,
-) -> Vec<(Cow<'static, str>, Cow<'a, str>)> {
+) -> Vec<(&'static str, Cow<'a, str>)> {
     let bucket = met.bucket(rule);
-    let named = |part: Part<'a>| (name(part.dimension), value(&part));
+    let named = |part: Part<'a>| (dimension_name(part.dimension), value(&part));
     bucket.parts().map(named).collect()
 }
 
-/// What a dimension is called where its values are shown.
-pub(crate) fn name(dimension: Dimension) -> Cow<'static, str> {
+/// The name of a dimension in reports.
+pub(crate) fn dimension_name(dimension: Dimension) -> &'static str {
     match dimension {
-        Dimension::Client => "client".into(),
-        Dimension::Ip => "ip".into(),
-        Dimension::Route => "route".into(),
-        Dimension::Method => "method".into(),
-        Dimension::Plan => "plan".into(),
-        Dimension::Attribute(name) => name.as_str().into(),
-        other => other.to_string().into(),
+        Dimension::Client => "client",
+        Dimension::Ip => "ip",
+        Dimension::Route => "route",
+        Dimension::Method => "method",
+        Dimension::Plan => "plan",
+        Dimension::Attribute(name) => name.as_str(),
+        // No rule counts by any other.
+        _ => "key",
     }
 }
 
-/// Addresses are bytes in a bucket, and everything else is text.
+/// The value as text. In a bucket, addresses are bytes, and everything else is text.
 fn value<'a>(part: &Part<'a>) -> Cow<'a, str> {
     let Some(value) = part.value else {
         return "-".into();
@@ -240,10 +238,11 @@ fn value<'a>(part: &Part<'a>) -> Cow<'a, str> {
     if part.dimension != Dimension::Ip {
         return String::from_utf8_lossy(value);
     }
-    let v4 = <[u8; 4]>::try_from(value).map(|octets| IpAddr::from(Ipv4Addr::from(octets)));
-    let v6 = || <[u8; 16]>::try_from(value).map(|octets| IpAddr::from(Ipv6Addr::from(octets)));
-    match v4.or_else(|_| v6()) {
-        Ok(ip) => ip.to_string().into(),
-        Err(_) => "-".into(),
+    if let Ok(octets) = <[u8; 4]>::try_from(value) {
+        Ipv4Addr::from(octets).to_string().into()
+    } else if let Ok(octets) = <[u8; 16]>::try_from(value) {
+        Ipv6Addr::from(octets).to_string().into()
+    } else {
+        "-".into()
     }
 }

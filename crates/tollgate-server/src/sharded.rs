@@ -1,23 +1,22 @@
-//! A value for each thread, so that threads that count do not write to the same memory.
+//! A value per thread, so that threads that count do not write to the same memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// One `T` per shard. Threads beyond `SHARDS` share them.
 #[derive(Debug)]
-pub(crate) struct Sharded<T, const SHARDS: usize>([Shard<T>; SHARDS]);
+pub(crate) struct Sharded<T, const SHARDS: usize>([CacheLine<T>; SHARDS]);
 
-/// As long as a cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Shard<T>(T);
+struct CacheLine<T>(T);
 
 impl<T, const SHARDS: usize> Sharded<T, SHARDS> {
-    /// This thread's.
+    /// The shard of this thread.
     pub(crate) fn mine(&self) -> &T {
-        &self.0[number() % SHARDS].0
+        &self.0[thread_number() % SHARDS].0
     }
 
-    /// All threads'.
+    /// All shards.
     pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(|shard| &shard.0)
     }
@@ -25,15 +24,15 @@ impl<T, const SHARDS: usize> Sharded<T, SHARDS> {
 
 impl<T: Default, const SHARDS: usize> Default for Sharded<T, SHARDS> {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| Shard::default()))
+        Self(std::array::from_fn(|_| CacheLine::default()))
     }
 }
 
-fn number() -> usize {
+fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static NUMBER: usize = NEXT.fetch_add(1, Relaxed);
     }
-    // While a thread ends, any will do.
+    // Any shard will do while a thread ends.
     NUMBER.try_with(|number| *number).unwrap_or_default()
 }

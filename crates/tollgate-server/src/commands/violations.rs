@@ -1,23 +1,25 @@
-//! `tollgate violations`: who was denied what.
+//! `tollgate violations`: prints the audit trail.
 
 use std::io::Write;
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::database::{Meant, block_on};
-use super::table::{utc_second, write_table};
+use tollgate_config::text::escaped;
+
+use super::block_on;
+use super::database::DatabaseTarget;
+use super::table::write_table;
 use crate::cli::ViolationsArgs;
 use crate::database::{ViolationFilter, ViolationRow};
 use crate::failure::Failure;
-use tollgate_config::text::escaped;
+use crate::time::{unix_micros, utc_second};
 
 /// Runs the command.
-pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let meant = Meant::of(&args.place)?;
+pub(super) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let target = DatabaseTarget::of(&args.target)?;
     let rows = block_on(async {
-        let database = meant.open_what_is_there().await?;
-        let filter = filter(&meant.scope, args, SystemTime::now());
-        let rows = database.violations(&filter).await?;
+        let database = target.open_existing().await?;
+        let rows = database.violations(&filter(&target.scope, args)).await?;
         database.close().await;
         Ok(rows)
     })?;
@@ -30,13 +32,11 @@ pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<
     }
     if rows.is_empty() {
         writeln!(out, "no violations")?;
-        if let Some(client) = &args.client
-            && !client.contains(':')
-        {
+        if let Some(client) = args.client.as_ref().filter(|client| !client.contains(':')) {
             let client = escaped(client, 128);
             writeln!(
                 out,
-                "hint: a client that a header names is called after it, such as x-user-id:{client}"
+                "hint: clients that a header names are called like x-user-id:{client}"
             )?;
         }
         return Ok(());
@@ -52,11 +52,11 @@ pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<
         "cost",
         "source",
     ];
-    write_table(out, head, &rows.iter().map(cells).collect::<Vec<_>>())?;
-    Ok(())
+    let rows: Vec<_> = rows.iter().map(cells).collect();
+    Ok(write_table(out, head, &rows)?)
 }
 
-/// As addresses are counted: IPv6 by its /64, which is what rows hold unless `ipv6_prefix` says otherwise.
+/// An address as rows have it unless `ipv6_prefix` is set: IPv6 by its /64.
 fn counted(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & (u128::MAX << 64)).into()),
@@ -64,19 +64,15 @@ fn counted(ip: IpAddr) -> IpAddr {
     }
 }
 
-fn filter(scope: &str, args: &ViolationsArgs, now: SystemTime) -> ViolationFilter {
-    let since = args.since.map(|since| {
-        let from = now.checked_sub(since).unwrap_or(UNIX_EPOCH);
-        let from = from.duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(from.as_micros()).unwrap_or(i64::MAX)
-    });
+/// The filter, with texts as they were stored.
+fn filter(scope: &str, args: &ViolationsArgs) -> ViolationFilter {
+    let since = |since| SystemTime::now().checked_sub(since).unwrap_or(UNIX_EPOCH);
     ViolationFilter {
         scope: Some(scope.to_owned()),
-        // As they were stored.
         client: args.client.as_deref().map(|client| escaped(client, 128)),
         ip: args.ip.map(|ip| counted(ip).to_string()),
         rule: args.rule.as_deref().map(|rule| escaped(rule, 128)),
-        since_us: since,
+        since_us: args.since.map(since).map(unix_micros),
         limit: Some(args.limit),
     }
 }
@@ -84,10 +80,7 @@ fn filter(scope: &str, args: &ViolationsArgs, now: SystemTime) -> ViolationFilte
 fn cells(row: &ViolationRow) -> [String; 9] {
     let first = |text: &Option<String>, others: bool| {
         let text = text.as_deref().unwrap_or("-");
-        match others {
-            true => format!("{text} +others"),
-            false => text.to_owned(),
-        }
+        format!("{text}{}", if others { " +others" } else { "" })
     };
     [
         utc_second(row.at_us),
@@ -107,13 +100,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_looked_for_as_it_was_counted() {
-        for (said, stored) in [
+    fn an_address_is_queried_as_it_was_counted() {
+        for (given, stored) in [
             ("203.0.113.7", "203.0.113.7"),
             ("::ffff:203.0.113.7", "203.0.113.7"),
             ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
         ] {
-            let ip: IpAddr = said.parse().unwrap();
+            let ip: IpAddr = given.parse().unwrap();
             assert_eq!(counted(ip).to_string(), stored);
         }
     }

@@ -1,21 +1,21 @@
-//! The table of violations: written in batches, asked by client, address or rule, and swept.
+//! The table of violations: written in batches, queried by client, address or rule, and swept.
 //!
-//! A batch may be sent twice, as nobody knows what became of one whose answer did not come: its rows have numbers, and
-//! what is there already is left alone.
+//! A batch may be sent twice, because its outcome is unknown if the response is lost. Rows have numbers, and existing rows are left as they
+//! are.
 
 use serde::Serialize;
 use sqlx::postgres::PgPool;
 use sqlx::sqlite::SqlitePool;
-use sqlx::{ColumnIndex, Decode, FromRow, QueryBuilder, Row, Type};
+use sqlx::{ColumnIndex, Decode, FromRow, QueryBuilder, Row as SqlRow, Type};
 
-use super::{Database, DatabaseError, Pool, Stopped, on_pool};
+use super::{Database, DatabaseError, Interrupted, Pool, on_pool};
 
-/// What was denied in one bucket in one second.
+/// The denials of one bucket in one second.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ViolationRow {
-    /// When the first came, in microseconds since 1970.
+    /// Time of the first, in microseconds since 1970.
     pub at_us: i64,
-    /// Whose rules they were.
+    /// The scope of the rules.
     pub scope: String,
     /// The rule that denied.
     pub rule: String,
@@ -29,53 +29,55 @@ pub struct ViolationRow {
     pub ip: Option<String>,
     /// Method and route of the first.
     pub endpoint: Option<String>,
-    /// Whole tokens that were left when the first came.
+    /// Whole tokens that were left at the first.
     pub remaining: i64,
-    /// What the first would have cost.
+    /// Cost of the first.
     pub cost: i64,
-    /// How many there were.
+    /// Number of denials.
     pub count: i64,
-    /// Who decided: store, remembered, local or closed.
+    /// Where the decisions came from: store, remembered, local or closed.
     pub source: String,
-    /// The generation of the rules that decided.
+    /// The generation of the rules.
     pub generation: i64,
-    /// Whether there were other clients among them than the first: the bucket is shared.
+    /// Whether other clients than the first were denied: the bucket is shared.
     pub other_clients: bool,
-    /// Whether there were other addresses among them.
+    /// Whether other addresses were.
     pub other_ips: bool,
-    /// Whether there were other endpoints among them.
+    /// Whether other endpoints were.
     pub other_endpoints: bool,
 }
 
-/// Which violations to show; the newest first.
+/// Which violations to read, the newest first. Absent fields match all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViolationFilter {
-    /// Of this scope alone.
+    /// The scope.
     pub scope: Option<String>,
-    /// Of this client alone.
+    /// The client.
     pub client: Option<String>,
-    /// From this address alone.
+    /// The address.
     pub ip: Option<String>,
-    /// Of this rule alone.
+    /// The rule.
     pub rule: Option<String>,
-    /// Not before this time, in microseconds since 1970.
+    /// The earliest time, in microseconds since 1970.
     pub since_us: Option<i64>,
-    /// At most so many, and never more than 10,000. None: 100.
+    /// Maximum number of rows, at most 10,000; by default 100.
     pub limit: Option<u32>,
 }
 
-/// The most rows of one answer.
-const MOST_ROWS: u32 = 10_000;
+const MAX_ROWS: u32 = 10_000;
 
-/// Rows of one statement in SQLite: 18 columns each, of 32,766 that it takes.
+/// Rows of one statement in SQLite, which accepts 32,766 values: 18 columns each.
 const ROWS_PER_STATEMENT: usize = 250;
 
-const COLUMNS: &str = "INSERT INTO violations (writer, number, at_us, scope, rule, plan, bucket, client, ip, endpoint, \
-    remaining, cost, count, source, generation, other_clients, other_ips, other_endpoints) ";
+/// The columns are named because a newer program may add some.
+const SELECT: &str = "
+    SELECT at_us, scope, rule, plan, bucket, client, ip, endpoint, remaining, cost, count, source, generation,
+           other_clients, other_ips, other_endpoints
+    FROM violations WHERE at_us >= ";
 
-/// Named, as those of rules are.
-const SHOWN: &str = "at_us, scope, rule, plan, bucket, client, ip, endpoint, remaining, cost, count, source, generation, \
-    other_clients, other_ips, other_endpoints";
+const INSERT: &str = "
+    INSERT INTO violations (writer, number, at_us, scope, rule, plan, bucket, client, ip, endpoint,
+                            remaining, cost, count, source, generation, other_clients, other_ips, other_endpoints) ";
 
 const INSERT_ARRAYS: &str = "
     INSERT INTO violations (writer, number, at_us, scope, rule, plan, bucket, client, ip, endpoint,
@@ -86,16 +88,16 @@ const INSERT_ARRAYS: &str = "
         $16::boolean[], $17::boolean[], $18::boolean[])
     ON CONFLICT DO NOTHING";
 
-/// Oldest first, so many at a time: nobody else waits long.
+/// The oldest first, a bounded number at a time, so that others do not wait long.
 const SWEEP: &str = "
     DELETE FROM violations WHERE (writer, number) IN
         (SELECT writer, number FROM violations WHERE at_us < $1 ORDER BY at_us LIMIT $2)";
 
 impl Database {
-    /// Stores rows under the numbers they have at their writer. What is there already stays as it is.
+    /// Stores rows under the numbers that their writer gave them. Existing rows stay as they are.
     ///
     /// # Errors
-    /// If the database fails or does not answer in time. Whether they are stored is not known then: send them again.
+    /// If the database fails or does not answer in time. The rows may be stored all the same, so they can be sent again.
     pub async fn write_violations(
         &self,
         writer: i64,
@@ -110,7 +112,7 @@ impl Database {
         .await
     }
 
-    /// The newest violations that fit.
+    /// Reads the newest violations that match.
     ///
     /// # Errors
     /// If the database fails or does not answer in time.
@@ -120,30 +122,28 @@ impl Database {
     ) -> Result<Vec<ViolationRow>, DatabaseError> {
         self.in_time("read the violations", async {
             on_pool!(self, pool => {
-                // One statement per shape of the question, so that each finds its index.
-                let mut query = QueryBuilder::new(format!("SELECT {SHOWN} FROM violations WHERE at_us >= "));
+                // Only conditions that apply, so that each query finds its index.
+                let mut query = QueryBuilder::new(SELECT);
                 query.push_bind(filter.since_us.unwrap_or(i64::MIN));
-                if let Some(scope) = &filter.scope {
-                    query.push(" AND scope = ").push_bind(scope);
-                }
-                if let Some(client) = &filter.client {
-                    query.push(" AND client = ").push_bind(client);
-                }
-                if let Some(ip) = &filter.ip {
-                    query.push(" AND ip = ").push_bind(ip);
-                }
-                if let Some(rule) = &filter.rule {
-                    query.push(" AND rule = ").push_bind(rule);
+                for (condition, value) in [
+                    (" AND scope = ", &filter.scope),
+                    (" AND client = ", &filter.client),
+                    (" AND ip = ", &filter.ip),
+                    (" AND rule = ", &filter.rule),
+                ] {
+                    if let Some(value) = value {
+                        query.push(condition).push_bind(value);
+                    }
                 }
                 query.push(" ORDER BY at_us DESC, writer, number DESC LIMIT ");
-                query.push_bind(i64::from(filter.limit.unwrap_or(100).min(MOST_ROWS)));
+                query.push_bind(i64::from(filter.limit.unwrap_or(100).min(MAX_ROWS)));
                 Ok(query.build_query_as().fetch_all(pool).await?)
             })
         })
         .await
     }
 
-    /// How many violations are stored, each row counted as often as it says.
+    /// Counts the stored denials.
     ///
     /// # Errors
     /// If the database fails or does not answer in time.
@@ -159,14 +159,14 @@ impl Database {
         .await
     }
 
-    /// Removes at most `most` rows from before this time, the oldest first; says how many those were.
+    /// Removes at most `max` rows from before this time, the oldest first. Returns how many were removed.
     ///
     /// # Errors
     /// If the database fails or does not answer in time.
-    pub async fn sweep_violations(&self, before_us: i64, most: u32) -> Result<u64, DatabaseError> {
+    pub async fn sweep_violations(&self, before_us: i64, max: u32) -> Result<u64, DatabaseError> {
         self.in_time("sweep old violations", async {
             on_pool!(self, pool => {
-                let done = sqlx::query(SWEEP).bind(before_us).bind(i64::from(most)).execute(pool).await?;
+                let done = sqlx::query(SWEEP).bind(before_us).bind(i64::from(max)).execute(pool).await?;
                 Ok(done.rows_affected())
             })
         })
@@ -178,10 +178,10 @@ async fn to_sqlite(
     pool: &SqlitePool,
     writer: i64,
     rows: &[(i64, ViolationRow)],
-) -> Result<(), Stopped> {
+) -> Result<(), Interrupted> {
     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
     for rows in rows.chunks(ROWS_PER_STATEMENT) {
-        let mut query = QueryBuilder::new(COLUMNS);
+        let mut query = QueryBuilder::new(INSERT);
         query.push_values(rows, |mut line, (number, row)| {
             line.push_bind(writer)
                 .push_bind(number)
@@ -203,9 +203,9 @@ async fn to_sqlite(
                 .push_bind(row.other_endpoints);
         });
         query.push(" ON CONFLICT DO NOTHING");
-        // Only the usual size is worth remembering.
-        let usual = rows.len() == ROWS_PER_STATEMENT;
-        query.build().persistent(usual).execute(&mut *tx).await?;
+        // Only the usual size is worth a prepared statement.
+        let is_usual = rows.len() == ROWS_PER_STATEMENT;
+        query.build().persistent(is_usual).execute(&mut *tx).await?;
     }
     tx.commit().await?;
     Ok(())
@@ -215,47 +215,38 @@ async fn to_postgres(
     pool: &PgPool,
     writer: i64,
     rows: &[(i64, ViolationRow)],
-) -> Result<(), Stopped> {
-    let numbers = |of: fn(&ViolationRow) -> i64| -> Vec<i64> {
-        rows.iter().map(|(_, row)| of(row)).collect()
-    };
-    let truths = |of: fn(&ViolationRow) -> bool| -> Vec<bool> {
-        rows.iter().map(|(_, row)| of(row)).collect()
-    };
-    fn texts(rows: &[(i64, ViolationRow)], of: fn(&ViolationRow) -> &str) -> Vec<&str> {
-        rows.iter().map(|(_, row)| of(row)).collect()
-    }
-    fn maybes(
-        rows: &[(i64, ViolationRow)],
-        of: fn(&ViolationRow) -> Option<&str>,
-    ) -> Vec<Option<&str>> {
-        rows.iter().map(|(_, row)| of(row)).collect()
+) -> Result<(), Interrupted> {
+    fn column<'a, T>(
+        rows: &'a [(i64, ViolationRow)],
+        value: impl Fn(&'a ViolationRow) -> T,
+    ) -> Vec<T> {
+        rows.iter().map(|(_, row)| value(row)).collect()
     }
     sqlx::query(INSERT_ARRAYS)
         .bind(writer)
         .bind(rows.iter().map(|(number, _)| *number).collect::<Vec<i64>>())
-        .bind(numbers(|row| row.at_us))
-        .bind(texts(rows, |row| &row.scope))
-        .bind(texts(rows, |row| &row.rule))
-        .bind(maybes(rows, |row| row.plan.as_deref()))
-        .bind(texts(rows, |row| &row.bucket))
-        .bind(maybes(rows, |row| row.client.as_deref()))
-        .bind(maybes(rows, |row| row.ip.as_deref()))
-        .bind(maybes(rows, |row| row.endpoint.as_deref()))
-        .bind(numbers(|row| row.remaining))
-        .bind(numbers(|row| row.cost))
-        .bind(numbers(|row| row.count))
-        .bind(texts(rows, |row| &row.source))
-        .bind(numbers(|row| row.generation))
-        .bind(truths(|row| row.other_clients))
-        .bind(truths(|row| row.other_ips))
-        .bind(truths(|row| row.other_endpoints))
+        .bind(column(rows, |row| row.at_us))
+        .bind(column(rows, |row| row.scope.as_str()))
+        .bind(column(rows, |row| row.rule.as_str()))
+        .bind(column(rows, |row| row.plan.as_deref()))
+        .bind(column(rows, |row| row.bucket.as_str()))
+        .bind(column(rows, |row| row.client.as_deref()))
+        .bind(column(rows, |row| row.ip.as_deref()))
+        .bind(column(rows, |row| row.endpoint.as_deref()))
+        .bind(column(rows, |row| row.remaining))
+        .bind(column(rows, |row| row.cost))
+        .bind(column(rows, |row| row.count))
+        .bind(column(rows, |row| row.source.as_str()))
+        .bind(column(rows, |row| row.generation))
+        .bind(column(rows, |row| row.other_clients))
+        .bind(column(rows, |row| row.other_ips))
+        .bind(column(rows, |row| row.other_endpoints))
         .execute(pool)
         .await?;
     Ok(())
 }
 
-impl<'r, R: Row> FromRow<'r, R> for ViolationRow
+impl<'r, R: SqlRow> FromRow<'r, R> for ViolationRow
 where
     &'static str: ColumnIndex<R>,
     String: Decode<'r, R::Database> + Type<R::Database>,

@@ -1,4 +1,4 @@
-//! The last good rules and clients of the database, kept beside the program for a start while the database is away.
+//! The last valid rules and clients of the database, in a file for a start while the database is unavailable.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::database::Loaded;
 
-/// Written by another version, it is of no use.
+/// The version of the layout.
 const FORM: u32 = 1;
 
 #[derive(Deserialize, Serialize)]
-struct Kept {
+struct Cached {
     form: u32,
     scope: String,
     generation_number: i64,
@@ -20,27 +20,27 @@ struct Kept {
     clients: Vec<serde_json::Value>,
 }
 
-/// Reads what was kept for this scope; or says why it is of no use.
+/// Reads the cache of this scope. The error completes a sentence that begins with its path.
 pub(super) fn read(file: &Path, scope: &str) -> Result<Loaded, String> {
     let text = fs::read(file).map_err(|error| format!("cannot be read: {error}"))?;
-    let kept: Kept = serde_json::from_slice(&text)
-        .map_err(|error| format!("is not what was written: {error}"))?;
-    if kept.form != FORM {
+    let cached: Cached =
+        serde_json::from_slice(&text).map_err(|error| format!("is damaged: {error}"))?;
+    if cached.form != FORM {
         return Err("was written by another version".to_owned());
     }
-    if kept.scope != scope {
+    if cached.scope != scope {
         return Err("is for another scope".to_owned());
     }
     Ok(Loaded {
-        generation_number: kept.generation_number,
-        rules: kept.rules,
-        clients: kept.clients,
+        generation_number: cached.generation_number,
+        rules: cached.rules,
+        clients: cached.clients,
     })
 }
 
-/// Keeps them, whole or not at all. Hashes of API keys are among them, so only we may read it.
+/// Replaces the cache as a whole. It has hashes of API keys, so only its owner may read it.
 pub(super) fn write(file: &Path, scope: &str, loaded: &Loaded) -> io::Result<()> {
-    let kept = Kept {
+    let cached = Cached {
         form: FORM,
         scope: scope.to_owned(),
         generation_number: loaded.generation_number,
@@ -48,7 +48,7 @@ pub(super) fn write(file: &Path, scope: &str, loaded: &Loaded) -> io::Result<()>
         clients: loaded.clients.clone(),
     };
     let beside = beside(file);
-    // One that an earlier run left, or that somebody put there to read along or to have us write elsewhere.
+    // It may be left from an earlier run, or placed by another user to read the content or to redirect the write.
     if let Err(error) = fs::remove_file(&beside)
         && error.kind() != io::ErrorKind::NotFound
     {
@@ -60,11 +60,11 @@ pub(super) fn write(file: &Path, scope: &str, loaded: &Loaded) -> io::Result<()>
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let write = || {
         let mut out = options.open(&beside)?;
-        out.write_all(&serde_json::to_vec(&kept)?)?;
+        out.write_all(&serde_json::to_vec(&cached)?)?;
         out.sync_all()?;
         fs::rename(&beside, file)
     };
-    // On a disk that is full, nothing of it may stay.
+    // On a full disk, nothing of it may stay.
     write().inspect_err(|_| drop(fs::remove_file(&beside)))
 }
 
@@ -82,7 +82,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_or_link_that_somebody_put_there_is_not_written_to() {
+    fn a_foreign_file_or_link_is_not_written_to() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rules.cache");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_read_again_and_nothing_else_is() {
+    fn only_a_valid_cache_of_the_same_scope_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rules.cache");
         assert!(
@@ -134,10 +134,6 @@ mod tests {
                 .contains("another version")
         );
         fs::write(&file, &text[..text.len() / 2]).unwrap();
-        assert!(
-            read(&file, "default")
-                .unwrap_err()
-                .contains("not what was written")
-        );
+        assert!(read(&file, "default").unwrap_err().contains("is damaged"));
     }
 }

@@ -1,5 +1,6 @@
 //! The demo that runs where nothing is configured: a small API, rules for it, and commands to try.
 
+use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -10,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use tollgate_config::Config;
 use tollgate_http::server::{self, ServerConfig};
 
+use super::listeners::RouterHandler;
 use super::sockets::Inherited;
 use crate::failure::Failure;
-use crate::router::RouterHandler;
 
 /// The configuration: a file like any other.
 const CONFIG: &str = include_str!("../../assets/demo.yaml");
@@ -27,8 +28,6 @@ pub(crate) struct Demo {
 impl Demo {
     /// A demo on the usual ports, or on free ones if those are in use.
     pub(crate) fn new(inherited: &mut Inherited) -> Result<Self, Failure> {
-        let cannot =
-            |error: io::Error| Failure::Unavailable(format!("the demo cannot start: {error}"));
         let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(cannot)?;
         api.set_nonblocking(true).map_err(cannot)?;
         let port = api.local_addr().map_err(cannot)?.port().to_string();
@@ -36,12 +35,12 @@ impl Demo {
         let mut config = tollgate_config::parse(CONFIG, &variable)
             .map_err(|problems| Failure::BadInput(problems.to_string()))?;
         if let Some(gateway) = &mut config.gateway {
-            let at = inherited.at_or_elsewhere("gateway", gateway.listen);
-            gateway.listen = at.map_err(cannot)?;
+            let address = inherited.at_or_elsewhere("gateway", gateway.listen);
+            gateway.listen = address.map_err(cannot)?;
         }
         if let Some(admin) = &mut config.admin {
-            let at = inherited.at_or_elsewhere("admin", admin.listen);
-            admin.listen = at.map_err(cannot)?;
+            let address = inherited.at_or_elsewhere("admin", admin.listen);
+            admin.listen = address.map_err(cannot)?;
         }
         Ok(Self {
             config: Box::new(config),
@@ -58,17 +57,14 @@ impl Demo {
         &self,
         stop: CancellationToken,
     ) -> Result<impl Future<Output = ()> + use<>, Failure> {
-        let socket = self
-            .api
-            .try_clone()
-            .and_then(tokio::net::TcpListener::from_std);
-        let socket = socket
-            .map_err(|error| Failure::Unavailable(format!("the demo cannot start: {error}")))?;
+        let socket = self.api.try_clone().map_err(cannot)?;
+        let socket = tokio::net::TcpListener::from_std(socket).map_err(cannot)?;
+        let handler = RouterHandler(api());
         Ok(server::serve(
             socket,
             ServerConfig::default(),
             stop,
-            RouterHandler(api()),
+            handler,
         ))
     }
 
@@ -85,6 +81,10 @@ impl Demo {
         // If stdout is closed, the demo runs all the same.
         let _ = io::stdout().lock().write_all(text.as_bytes());
     }
+}
+
+fn cannot(error: impl Display) -> Failure {
+    Failure::Unavailable(format!("the demo cannot start: {error}"))
 }
 
 /// A few endpoints to be limited.

@@ -1,4 +1,4 @@
-//! Questions in JSON, read so that a mistake is named: where it is, and what was probably meant.
+//! Reads requests in JSON. Errors name the place of a mistake, and what was probably meant.
 
 use std::time::Duration;
 
@@ -8,36 +8,35 @@ use http::StatusCode;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tollgate::words::nearest;
-
-use super::problem::Problem;
-use super::strict_json;
 use tollgate_config::document::{listed, shortened};
 
-/// The most bytes of a question.
-pub(super) const MOST_BYTES: usize = 256 * 1_024;
+use super::strict_json;
+use crate::problem::Problem;
 
-/// A text of more characters names nobody.
-pub(super) const LONGEST_TEXT: usize = 1_024;
+/// Maximum size of a request body.
+pub(super) const MAX_BYTES: usize = 256 * 1_024;
 
-/// The longest path that is looked at, in characters.
-pub(super) const LONGEST_PATH: usize = 16 * 1_024;
+/// Maximum number of characters in a text.
+pub(super) const MAX_TEXT: usize = 1_024;
 
-/// Largest number that is read: every parser of JSON keeps it exact.
+/// Maximum number of characters in a path.
+pub(super) const MAX_PATH: usize = 16 * 1_024;
+
+/// The largest number that every JSON parser keeps exact.
 const MAX_NUMBER: u64 = (1 << 53) - 1;
 
-/// How long a question may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a body may take to arrive.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// All of a question.
-pub(super) async fn whole(body: Body) -> Result<Bytes, Problem> {
-    let limited = Limited::new(body, MOST_BYTES).collect();
-    match tokio::time::timeout(PATIENCE, limited).await {
+pub(super) async fn body(body: Body) -> Result<Bytes, Problem> {
+    let limited = Limited::new(body, MAX_BYTES).collect();
+    match tokio::time::timeout(TIMEOUT, limited).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body has more than {MOST_BYTES} bytes"),
+            format!("the body has more than {MAX_BYTES} bytes"),
         )),
-        Ok(Err(_)) => Err(Problem::bad("the body ended before its time")),
+        Ok(Err(_)) => Err(Problem::bad("the body ended early")),
         Err(_) => Err(Problem::new(
             StatusCode::REQUEST_TIMEOUT,
             "the body took too long",
@@ -51,7 +50,7 @@ pub(super) fn json(body: &[u8]) -> Result<Value, Problem> {
 
 /// An object whose fields are known.
 pub(super) struct Fields<'a> {
-    /// Where it stands; empty for the whole.
+    /// Its place; empty for the whole body.
     at: String,
     map: &'a Map<String, Value>,
 }
@@ -81,7 +80,7 @@ impl<'a> Fields<'a> {
         Ok(fields)
     }
 
-    /// What is wrong with one of them, or with all if it has no name.
+    /// The error for a field, or for the object if the name is empty.
     pub(super) fn wrong(&self, name: &str, what: impl std::fmt::Display) -> Problem {
         match self.path(name).as_str() {
             "" => Problem::bad(what.to_string()),
@@ -97,37 +96,37 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// `null` is as good as nothing.
+    /// The value of a field. `null` is treated as absent.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         self.map.get(name).filter(|value| !value.is_null())
     }
 
-    /// Whether it is there, be it `null`.
+    /// Whether a field is there, even if it is `null`.
     pub(super) fn has(&self, name: &str) -> bool {
         self.map.contains_key(name)
     }
 
-    /// Text that says something.
-    pub(super) fn text(&self, name: &str, most: usize) -> Result<Option<&'a str>, Problem> {
+    /// Text that is not empty.
+    pub(super) fn text(&self, name: &str, max: usize) -> Result<Option<&'a str>, Problem> {
         let Some(value) = self.get(name) else {
             return Ok(None);
         };
         match value.as_str() {
             Some("") => Err(self.wrong(name, "this is empty; leave it out if there is none")),
-            Some(text) if is_longer(text, most) => {
-                Err(self.wrong(name, format!("this has more than {most} characters")))
+            Some(text) if is_longer(text, max) => {
+                Err(self.wrong(name, format!("this has more than {max} characters")))
             }
             Some(text) => Ok(Some(text)),
             None => Err(self.wrong(name, format!("expected text, got {}", kind(value)))),
         }
     }
 
-    pub(super) fn required(&self, name: &str, most: usize) -> Result<&'a str, Problem> {
+    pub(super) fn required(&self, name: &str, max: usize) -> Result<&'a str, Problem> {
         let missing = || self.wrong("", format!("the field {name:?} is missing"));
-        self.text(name, most)?.ok_or_else(missing)
+        self.text(name, max)?.ok_or_else(missing)
     }
 
-    /// A whole number, however it is written: 1.0 and 1e0 are 1, as in JSON Schema.
+    /// A whole number in any notation: 1.0 and 1e0 are 1, as in JSON Schema.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
         let wrong = |value| {
             let got = kind(value);
@@ -140,6 +139,18 @@ impl<'a> Fields<'a> {
         self.get(name).map(read).transpose()
     }
 
+    /// True or false, by default false.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Problem> {
+        match self.get(name) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(other) => {
+                let got = kind(other);
+                Err(self.wrong(name, format!("expected true or false, got {got}")))
+            }
+        }
+    }
+
     pub(super) fn object(&self, name: &str) -> Result<Option<&'a Map<String, Value>>, Problem> {
         let wrong = |value| self.wrong(name, format!("expected an object, got {}", kind(value)));
         let read = |value: &'a Value| value.as_object().ok_or_else(|| wrong(value));
@@ -147,9 +158,9 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Whether it has more than so many characters.
-pub(super) fn is_longer(text: &str, most: usize) -> bool {
-    text.len() > most && text.chars().nth(most).is_some()
+/// Whether a text has more than `max` characters.
+pub(super) fn is_longer(text: &str, max: usize) -> bool {
+    text.len() > max && text.chars().nth(max).is_some()
 }
 
 fn whole_number(value: &Value) -> Option<u64> {

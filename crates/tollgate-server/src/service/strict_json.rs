@@ -1,11 +1,10 @@
-//! JSON in which no object has a key twice: parsers differ in which of the two counts, so a gateway in front may have checked another
+//! JSON without duplicate keys: parsers differ in which of them counts, so a gateway in front may have checked another
 //! client than the one that would be charged.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-
 use tollgate_config::document::shortened;
 
 /// Parses a document.
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_that_is_there_twice_is_refused_at_any_depth() {
+    fn a_duplicate_key_is_refused_at_any_depth() {
         for text in [
             r#"{"client":"a","client":"b"}"#,
             r#"{"client":"a","client":"a"}"#,
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_read_as_usual() {
+    fn other_documents_are_read_as_by_serde_json() {
         for text in [
             "null",
             "true",

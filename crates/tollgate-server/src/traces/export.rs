@@ -152,7 +152,7 @@ fn with_cause(error: &dyn Error) -> String {
 
 enum Collector {
     Grpc(TraceServiceClient<Channel>),
-    Http(Client<HttpConnector, Full<Bytes>>, Uri),
+    Http(Box<Client<HttpConnector, Full<Bytes>>>, Uri),
 }
 
 impl Collector {
@@ -166,7 +166,7 @@ impl Collector {
                 let mut uri = config.endpoint.clone().into_parts();
                 uri.path_and_query = Some(http::uri::PathAndQuery::from_static("/v1/traces"));
                 let client = Client::builder(TokioExecutor::new()).build_http();
-                Self::Http(client, Uri::from_parts(uri).unwrap_or_default())
+                Self::Http(Box::new(client), Uri::from_parts(uri).unwrap_or_default())
             }
         }
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tollgate_server::database::{
-    Changed, Database, DatabaseConfig, FieldChange, Import, MOST_RULES, ViolationFilter,
+    Changed, Database, DatabaseConfig, FieldChange, Import, MAX_RULES, ViolationFilter,
 };
 
 use crate::kit::database::{TestDatabase, block_on, on_both};
@@ -456,11 +456,11 @@ async fn one_bad_document_and_nothing_is_imported(test_database: TestDatabase) {
         (json!({ "per": [] }), "rule ?: expected an id"),
         (
             with("burts", json!(1)),
-            "rule bad: the database has no place for the field \"burts\"",
+            "rule bad: the database has no column for the field \"burts\"",
         ),
         (
             with("limit", json!({ "rates": 1 })),
-            "rule bad: limit: the database has no place",
+            "rule bad: limit: the database has no column",
         ),
         (
             with("limit", json!({ "burst": -1 })),
@@ -703,7 +703,7 @@ async fn readers_see_whole_imports_only(test_database: TestDatabase) {
 
 async fn more_rules_than_a_scope_may_have_are_refused(test_database: TestDatabase) {
     let database = test_database.open().await;
-    let rules: Vec<Value> = (0..=MOST_RULES)
+    let rules: Vec<Value> = (0..=MAX_RULES)
         .map(|n| json!({ "id": format!("r{n}") }))
         .collect();
     let error = database.replace_all(SCOPE, &rules, &[]).await.unwrap_err();
@@ -787,8 +787,8 @@ fn a_silent_database_is_given_up_in_time() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("postgres://me@{}/x", silent.local_addr().unwrap());
     let config = DatabaseConfig {
-        connect_within: Duration::from_millis(300),
-        answer_within: Duration::from_millis(600),
+        connect_timeout: Duration::from_millis(300),
+        timeout: Duration::from_millis(600),
         ..DatabaseConfig::default()
     };
     let begun = Instant::now();

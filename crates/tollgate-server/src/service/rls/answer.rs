@@ -1,4 +1,4 @@
-//! Decisions in Envoy's words.
+//! Decisions in Envoy's protocol.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use super::generated::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
 use super::generated::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use super::refusal::Refusal;
-use crate::service::answer::field;
+use super::refusal::CallRefusal;
+use crate::service::answer::header_text;
 use crate::service::metrics::Outcome;
 
-/// Why a call may not go. What would have to wait may not either.
+/// Why a call is denied. One that would have to wait is denied too.
 pub(super) fn denial(decision: &Decision) -> Option<Denial<'_>> {
     Denial::of(decision).or_else(|| Denial::of_impatient(decision, Duration::ZERO))
 }
 
-/// What was decided about the descriptors of a call.
-pub(super) fn of(joint: &Joint, answers: &Answers) -> (RateLimitResponse, Outcome) {
+/// The response to a call that was decided by limits.
+pub(super) fn decided(joint: &Joint, answers: &Answers) -> (RateLimitResponse, Outcome) {
     let denial = denial(&joint.whole);
     let mut headers = HeaderMap::new();
     let mut raw_body = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn of(joint: &Joint, answers: &Answers) -> (RateLimitResponse, Outcom
     let response = RateLimitResponse {
         overall_code: code(denial.is_none()).into(),
         statuses: joint.each.iter().map(status).collect(),
-        response_headers_to_add: headers.iter().map(field).map(header).collect(),
+        response_headers_to_add: headers.iter().map(header_text).map(header).collect(),
         request_headers_to_add: Vec::new(),
         raw_body,
         dynamic_metadata: Some(metadata(&joint.whole, denial.as_ref())),
@@ -49,13 +49,13 @@ pub(super) fn of(joint: &Joint, answers: &Answers) -> (RateLimitResponse, Outcom
     (response, outcome)
 }
 
-/// The answer to a call that is not ours to limit.
-pub(super) fn unlimited(asked: &RateLimitRequest) -> RateLimitResponse {
-    for_all(asked, Code::Ok)
+/// The response to a call of a domain that is not limited.
+pub(super) fn unlimited(request: &RateLimitRequest) -> RateLimitResponse {
+    for_all(request, Code::Ok)
 }
 
-/// The answer to a call that is denied without asking a limit.
-pub(super) fn refused(asked: &RateLimitRequest, refusal: &Refusal) -> RateLimitResponse {
+/// The response to a call that is denied without a limit.
+pub(super) fn refused(request: &RateLimitRequest, refusal: &CallRefusal) -> RateLimitResponse {
     let detail = refusal.detail();
     let body = failure(refusal.status(), &detail, Dialect::Http).into_body();
     RateLimitResponse {
@@ -65,18 +65,18 @@ pub(super) fn refused(asked: &RateLimitRequest, refusal: &Refusal) -> RateLimitR
             ("allowed", Kind::BoolValue(false)),
             ("refused", Kind::StringValue(detail.into_owned())),
         ])),
-        ..for_all(asked, Code::OverLimit)
+        ..for_all(request, Code::OverLimit)
     }
 }
 
-fn for_all(asked: &RateLimitRequest, code: Code) -> RateLimitResponse {
+fn for_all(request: &RateLimitRequest, code: Code) -> RateLimitResponse {
     let status = DescriptorStatus {
         code: code.into(),
         ..DescriptorStatus::default()
     };
     RateLimitResponse {
         overall_code: code.into(),
-        statuses: vec![status; asked.descriptors.len()],
+        statuses: vec![status; request.descriptors.len()],
         ..RateLimitResponse::default()
     }
 }
@@ -91,8 +91,8 @@ fn status(decision: &Decision) -> DescriptorStatus {
     }
 }
 
-fn code(passes: bool) -> Code {
-    match passes {
+fn code(is_admitted: bool) -> Code {
+    match is_admitted {
         true => Code::Ok,
         false => Code::OverLimit,
     }
@@ -107,7 +107,7 @@ fn current_limit(tier: &Tier) -> RateLimit {
     }
 }
 
-/// A limit by the shortest of Envoy's units in which it is a whole number; what is none in any is what it holds, in no unit.
+/// A limit in the shortest of Envoy's units in which it is a whole number, or else its capacity without a unit.
 fn per_unit(limit: &Limit) -> (u32, Unit) {
     let (count, period) = match limit.rate() {
         Some(rate) => (rate.count(), rate.period()),
@@ -140,7 +140,7 @@ fn header((key, value): (String, String)) -> HeaderValue {
     HeaderValue { key, value }
 }
 
-/// What fired, for whoever stands behind Envoy's filter: its logs, or other filters.
+/// The rules that decided, for Envoy's logs and other filters.
 fn metadata(decision: &Decision, denial: Option<&Denial<'_>>) -> Struct {
     let rule = decision.tier().map_or("", |tier| tier.rule().as_str());
     let shadows = decision.tiers().iter().filter(|tier| tier.is_shadow());

@@ -44,7 +44,7 @@ impl Folder {
     /// Read only when the system notifies of changes; an unavailable database is tried again soon.
     fn live(&self) -> LiveConfig {
         LiveConfig {
-            look_every: Duration::from_secs(3_600),
+            poll: Duration::from_secs(3_600),
             retry_after: Duration::from_millis(50),
             ..LiveConfig::of(self.file())
         }
@@ -184,7 +184,7 @@ fn without_notifications_the_file_is_read_periodically() {
         #[cfg(unix)]
         std::os::unix::fs::symlink(real.file(), folder.file()).unwrap();
         let live = LiveConfig {
-            look_every: Duration::from_millis(50),
+            poll: Duration::from_millis(50),
             ..folder.live()
         };
         let live = Live::start(live).await.unwrap().0;

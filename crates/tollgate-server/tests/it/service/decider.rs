@@ -50,7 +50,7 @@ fn denials_are_recorded_with_their_rule_and_admissions_are_not() {
             .unwrap()
             .close(Duration::from_secs(20))
             .await;
-        assert_eq!((stats.noted, stats.written), (1, 1));
+        assert_eq!((stats.recorded, stats.written), (1, 1));
         let rows = database.violations(&ViolationFilter::default()).await;
         let [row] = &rows.unwrap()[..] else {
             panic!("one row was expected")

@@ -1,18 +1,17 @@
-//! What a line of the access log says. Whatever callers chose is escaped.
+//! A line of the access log. Text from clients is escaped.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use serde::Serialize;
 use tollgate::Decision;
-
+use tollgate_config::text::escaped;
 use tollgate_http::proxy::TunnelEnd;
 use tollgate_http::server::RejectedHead;
 
-use crate::calendar::utc;
-use tollgate_config::text::escaped;
+use crate::time::{unix_micros, utc};
 
 /// Longer paths and client names are cut.
 const MAX_CHARS: usize = 1_024;
@@ -22,36 +21,32 @@ const DISCONNECTED: u16 = 499;
 
 /// What is known of a request when it arrives.
 #[derive(Clone, Debug)]
-pub(in super::super) struct LoggedRequest {
-    pub(in super::super) at: SystemTime,
-    pub(in super::super) id: HeaderValue,
-    pub(in super::super) method: Method,
-    pub(in super::super) uri: Uri,
-    pub(in super::super) version: Version,
+pub(super) struct LoggedRequest {
+    pub(super) at: SystemTime,
+    pub(super) id: HeaderValue,
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) version: Version,
 }
 
-/// What a line reports.
-#[derive(Debug)]
-pub(in super::super) struct Entry<'a> {
-    pub(in super::super) request: &'a LoggedRequest,
-    pub(in super::super) ip: IpAddr,
-    pub(in super::super) client: Option<&'a str>,
-    pub(in super::super) decision: Option<&'a Decision>,
+/// What is known of a response in the end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
     /// `None` if the client disconnected before the response.
-    pub(in super::super) status: Option<StatusCode>,
-    /// Of the response's body.
-    pub(in super::super) bytes: u64,
-    pub(in super::super) took: Duration,
+    pub(super) status: Option<StatusCode>,
+    /// Bytes of the response's body.
+    pub(super) bytes: u64,
     /// Whether all of the response was sent.
-    pub(in super::super) is_complete: bool,
-    pub(in super::super) upstream: Option<Duration>,
+    pub(super) is_complete: bool,
+    /// How long the upstream took to respond.
+    pub(super) upstream: Option<Duration>,
     /// How an upgraded connection ended.
-    pub(in super::super) tunnel: Option<TunnelEnd>,
+    pub(super) tunnel: Option<TunnelEnd>,
 }
 
-/// The fields of a line in JSON.
+/// A line, with the fields that it has in JSON.
 #[derive(Serialize)]
-pub(super) struct Line<'a> {
+pub(super) struct LogLine<'a> {
     time: String,
     request_id: &'a str,
     ip: IpAddr,
@@ -68,7 +63,6 @@ pub(super) struct Line<'a> {
     denied_by: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<u64>,
-    /// Where the decision came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,36 +73,40 @@ pub(super) struct Line<'a> {
     broken_off: bool,
 }
 
-impl<'a> Line<'a> {
-    pub(super) fn new(entry: &Entry<'a>) -> Self {
-        let request = entry.request;
-        let denied = entry.decision.filter(|_| entry.is_denial());
-        let denied_by = denied.and_then(|decision| Some(decision.tier()?.rule().as_str()));
+impl<'a> LogLine<'a> {
+    pub(super) fn new(
+        request: &'a LoggedRequest,
+        (ip, client): (IpAddr, Option<&str>),
+        decision: Option<&'a Decision>,
+        outcome: &Outcome,
+        took: Duration,
+    ) -> Self {
+        let denial = decision.filter(|decision| is_denial(decision, outcome));
         Self {
-            time: time(request.at),
+            time: utc(unix_micros(request.at)),
             request_id: request.id.to_str().unwrap_or_default(),
-            ip: entry.ip,
-            client: entry.client.map(|client| escaped(client, MAX_CHARS)),
+            ip,
+            client: client.map(|client| escaped(client, MAX_CHARS)),
             method: request.method.as_str(),
             path: escaped(request.uri.path(), MAX_CHARS),
             protocol: protocol(request.version),
-            status: entry.status.map_or(DISCONNECTED, |status| status.as_u16()),
-            bytes: entry.bytes,
-            seconds: entry.took.as_secs_f64(),
-            upstream_seconds: entry.upstream.map(|took| took.as_secs_f64()),
-            denied_by,
-            remaining: entry.decision.and_then(Decision::remaining),
-            source: entry.decision.map(|decision| decision.source().as_str()),
-            tunnel: entry.tunnel.map(TunnelEnd::name),
+            status: outcome.status.map_or(DISCONNECTED, |it| it.as_u16()),
+            bytes: outcome.bytes,
+            seconds: took.as_secs_f64(),
+            upstream_seconds: outcome.upstream.map(|took| took.as_secs_f64()),
+            denied_by: denial.and_then(|decision| Some(decision.tier()?.rule().as_str())),
+            remaining: decision.and_then(Decision::remaining),
+            source: decision.map(|decision| decision.source().as_str()),
+            tunnel: outcome.tunnel.map(TunnelEnd::name),
             refused: None,
-            broken_off: !entry.is_complete,
+            broken_off: !outcome.is_complete,
         }
     }
 
-    /// A head that was rejected before it was a request. Only its peer is known.
+    /// The line of a head that was rejected before it was a request. Only its peer is known.
     pub(super) fn rejected(at: SystemTime, ip: IpAddr, head: RejectedHead) -> Self {
         Self {
-            time: time(at),
+            time: utc(unix_micros(at)),
             request_id: "-",
             ip: ip.to_canonical(),
             client: None,
@@ -128,64 +126,53 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// One JSON object.
+    /// The line as a JSON object.
     pub(super) fn json(&self) -> String {
-        // Text and numbers, which cannot fail to be written.
+        // Text and numbers can always be written.
         let mut line = serde_json::to_string(self).unwrap_or_default();
         line.push('\n');
         line
     }
 
-    /// A line for people: time, address, client, what was asked, status, bytes, seconds, id, and what else there is.
+    /// The line as text: time, address, client, request, status, bytes, seconds, id, and optional fields.
     pub(super) fn text(&self) -> String {
         let client = self.client.as_deref().map_or("-".to_owned(), quoted);
-        let what = quoted(&format!("{} {} {}", self.method, self.path, self.protocol));
+        let request = quoted(&format!("{} {} {}", self.method, self.path, self.protocol));
         let mut text = format!(
-            "{} {} {client} {what} {} {} {:.6} {}",
+            "{} {} {client} {request} {} {} {:.6} {}",
             self.time, self.ip, self.status, self.bytes, self.seconds, self.request_id
         );
-        // To write to text cannot fail.
+        // Writing to a string cannot fail.
         if let Some(seconds) = self.upstream_seconds {
             let _ = write!(text, " upstream={seconds:.6}");
         }
-        if let Some(rule) = self.denied_by {
-            let _ = write!(text, " denied_by={rule}");
-        }
-        if let Some(remaining) = self.remaining {
-            let _ = write!(text, " remaining={remaining}");
-        }
-        if let Some(source) = self.source {
-            let _ = write!(text, " source={source}");
-        }
-        if let Some(end) = self.tunnel {
-            let _ = write!(text, " tunnel={end}");
-        }
-        if let Some(reason) = self.refused {
-            let _ = write!(text, " refused={reason}");
-        }
-        if self.broken_off {
-            text.push_str(" broken_off");
-        }
-        text.push('\n');
+        let mut add = |name: &str, value: Option<&dyn Display>| {
+            if let Some(value) = value {
+                let _ = write!(text, " {name}={value}");
+            }
+        };
+        add("denied_by", self.denied_by.as_ref().map(|it| it as _));
+        add("remaining", self.remaining.as_ref().map(|it| it as _));
+        add("source", self.source.as_ref().map(|it| it as _));
+        add("tunnel", self.tunnel.as_ref().map(|it| it as _));
+        add("refused", self.refused.as_ref().map(|it| it as _));
+        text.push_str(if self.broken_off {
+            " broken_off\n"
+        } else {
+            "\n"
+        });
         text
     }
 }
 
-fn time(at: SystemTime) -> String {
-    let at = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    utc(i64::try_from(at.as_micros()).unwrap_or(i64::MAX))
+/// Whether the gateway denied the request. An upstream may respond with 429 too; then the request was admitted.
+fn is_denial(decision: &Decision, outcome: &Outcome) -> bool {
+    let is_late =
+        outcome.upstream.is_none() && outcome.status == Some(StatusCode::TOO_MANY_REQUESTS);
+    !decision.allowed() || is_late && !decision.delay().is_zero()
 }
 
-impl Entry<'_> {
-    /// Whether the gateway denied the request. An upstream may respond with 429 as well; then the request was admitted.
-    fn is_denial(&self) -> bool {
-        let is_late = self.upstream.is_none() && self.status == Some(StatusCode::TOO_MANY_REQUESTS);
-        self.decision
-            .is_some_and(|decision| !decision.allowed() || is_late && !decision.delay().is_zero())
-    }
-}
-
-/// Backslashes are doubled already where it was escaped.
+/// Backslashes are doubled already in escaped text.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\\\""))
 }
@@ -200,6 +187,8 @@ fn protocol(version: Version) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use tollgate::LocalLimiter;
 
     use super::*;
@@ -214,38 +203,46 @@ mod tests {
         }
     }
 
-    fn entry<'a>(request: &'a LoggedRequest, client: &'a str) -> Entry<'a> {
-        Entry {
-            request,
-            ip: [203, 0, 113, 7].into(),
-            client: Some(client),
-            decision: None,
+    fn outcome() -> Outcome {
+        Outcome {
             status: Some(StatusCode::OK),
             bytes: 12,
-            took: Duration::from_micros(1_234),
             is_complete: true,
             upstream: Some(Duration::from_millis(1)),
             tunnel: None,
         }
     }
 
+    fn line<'a>(
+        request: &'a LoggedRequest,
+        client: &str,
+        decision: Option<&'a Decision>,
+        outcome: &Outcome,
+    ) -> LogLine<'a> {
+        let client = ([203, 0, 113, 7].into(), Some(client));
+        LogLine::new(
+            request,
+            client,
+            decision,
+            outcome,
+            Duration::from_micros(1_234),
+        )
+    }
+
     #[test]
     fn a_text_line_has_everything_but_the_query() {
         let charge = request("/v1/charges?card=4242");
-        let line = Line::new(&entry(&charge, "merchant_123")).text();
         assert_eq!(
-            line,
+            line(&charge, "merchant_123", None, &outcome()).text(),
             "2027-01-15T08:00:00.000250Z 203.0.113.7 \"merchant_123\" \"POST /v1/charges HTTP/1.1\" \
              200 12 0.001234 7f9c upstream=0.001000\n"
         );
+        let disconnected = Outcome {
+            bytes: 12,
+            ..Outcome::default()
+        };
         let other = request("/");
-        let line = Line::new(&Entry {
-            status: None,
-            is_complete: false,
-            upstream: None,
-            ..entry(&other, "a")
-        });
-        let line = line.text();
+        let line = line(&other, "a", None, &disconnected).text();
         assert!(
             line.ends_with(" 499 12 0.001234 7f9c broken_off\n"),
             "{line}"
@@ -260,18 +257,18 @@ mod tests {
         assert!(first.delay().is_zero() && !queued.delay().is_zero());
         let request = request("/");
         let denied_by = |decision, upstream| {
-            let line = Line::new(&Entry {
+            let outcome = Outcome {
                 status: Some(StatusCode::TOO_MANY_REQUESTS),
-                decision: Some(decision),
                 upstream,
-                ..entry(&request, "a")
-            });
+                ..outcome()
+            };
+            let line = line(&request, "a", Some(decision), &outcome);
             line.text().contains("denied_by=")
         };
         let upstream = Some(Duration::from_millis(1));
         assert!(!denied_by(&first, upstream));
         assert!(!denied_by(&queued, upstream));
-        // The queue was longer than it could wait: it never got there.
+        // It could not wait for its turn, so it was not forwarded.
         assert!(denied_by(&queued, None));
     }
 
@@ -279,16 +276,17 @@ mod tests {
     fn clients_cannot_inject_lines_or_fields() {
         let evil = "a\" 200 \n2027 \u{1b}[2J\u{202e}\\";
         let request = request("/a\"b\\");
-        let line = Line::new(&entry(&request, evil)).text();
-        assert_eq!(line.matches('\n').count(), 1, "{line}");
+        let line = line(&request, evil, None, &outcome());
+        let text = line.text();
+        assert_eq!(text.matches('\n').count(), 1, "{text}");
         assert!(
-            line.contains(r#""a\" 200 \n2027 \u{1b}[2J\u{202e}\\""#),
-            "{line}"
+            text.contains(r#""a\" 200 \n2027 \u{1b}[2J\u{202e}\\""#),
+            "{text}"
         );
-        assert!(line.contains(r#""POST /a\"b\\ HTTP/1.1""#), "{line}");
-        let line = Line::new(&entry(&request, evil)).json();
-        assert_eq!(line.matches('\n').count(), 1, "{line}");
-        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert!(text.contains(r#""POST /a\"b\\ HTTP/1.1""#), "{text}");
+        let json = line.json();
+        assert_eq!(json.matches('\n').count(), 1, "{json}");
+        let read: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(read["client"], escaped(evil, 100));
         assert_eq!((&read["status"], &read["bytes"]), (&200.into(), &12.into()));
         assert!(read.get("denied_by").is_none() && read.get("broken_off").is_none());

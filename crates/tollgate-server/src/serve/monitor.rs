@@ -1,6 +1,6 @@
-//! Looks every second at what goes on, and says in the log what an operator must know: what changed, and from time to time that it is still so.
+//! Checks the state of the program every second, and logs what an operator must know: what changed, and from time to time that it persists.
 //!
-//! That the store, the database or the audit trail fail and are back is said where it is noticed; this says how much it costs.
+//! Failures of the store, the database or the audit trail, and their end, are logged where they are noticed; the monitor logs what they cost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,62 +8,64 @@ use std::time::{Duration, Instant};
 
 use tollgate::SharedStats;
 
-use crate::admin::{Health, LEAST_SHARE};
+use crate::admin::{Health, MIN_STORE_SHARE};
 use crate::audit::TrailStats;
 use crate::database::WatchStats;
 use crate::decider::Decider;
 use crate::live::LiveStats;
 use crate::stalls::Stalls;
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// What is still so is not said more often.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Least time between two reports of the same state.
 const REMIND_EVERY: Duration = Duration::from_secs(60);
-/// To look at all of memory takes a moment.
+/// Memory is checked at every tenth check, because that takes a moment.
 const MEMORY_EVERY: u32 = 10;
 
-/// Looks until it is aborted.
-pub(super) async fn run(door: Decider, health: Arc<Health>) {
-    let mut watch = Watch::default();
-    let mut looks = tokio::time::interval(LOOK_EVERY);
+/// Runs until it is aborted.
+pub(super) async fn run(decider: Decider, health: Arc<Health>) {
+    let mut monitor = Monitor::default();
+    let mut checks = tokio::time::interval(CHECK_EVERY);
     for nth in 0_u32.. {
-        looks.tick().await;
+        checks.tick().await;
         let now = Instant::now();
-        if let Some(shared) = door.limiter().shared_stats() {
-            watch.store(&shared, now);
-            watch.share(&shared, &health.stalls, now);
+        if let Some(shared) = decider.limiter().shared_stats() {
+            monitor.store(&shared, now);
+            monitor.share(&shared, &health.stalls, now);
         }
-        if let Some(trail) = door.trail() {
-            let fails = watch.audit(&trail.stats(), now);
+        if let Some(trail) = decider.trail() {
+            let fails = monitor.audit(&trail.stats(), now);
             health.audit_fails.store(fails, Relaxed);
         }
-        let live = door.live().stats();
-        health.database_fails.store(watch.database(&live), Relaxed);
-        watch.rules(&live, now);
+        let live = decider.live().stats();
+        let fails = monitor.database(&live);
+        health.database_fails.store(fails, Relaxed);
+        monitor.rules(&live, now);
         if nth % MEMORY_EVERY == 0
-            && let Some(memory) = door.limiter().stats()
+            && let Some(memory) = decider.limiter().stats()
         {
-            watch.memory(memory.shared, memory.evicted, now);
+            monitor.memory(memory.shared, memory.evicted, now);
         }
     }
 }
 
-/// What was seen last.
+/// What was seen and reported so far.
 #[derive(Debug, Default)]
-struct Watch {
+struct Monitor {
     store: Reminder,
-    /// Whether it was said that the store is still not asked.
-    store_lasts: bool,
+    /// Whether it was reported that the store still fails.
+    store_persists: bool,
     fallback: u64,
     share: Reminder,
     /// When the breaker was last seen open.
     was_open: Option<Instant>,
     stalls: u64,
     missed_deadlines: u64,
-    /// When this process was last seen to have stalled, and how many requests missed their deadline around stalls since the last report.
+    /// When this process was last seen to have stalled.
     stalled: Option<Instant>,
+    /// Deadlines that were missed around stalls since the last report.
     missed_in_stalls: u64,
     cost_of_stalls: Reminder,
-    audit: Option<TrailStats>,
+    audit: TrailStats,
     audit_fails: bool,
     audit_lost: Reminder,
     database: WatchStats,
@@ -74,44 +76,43 @@ struct Watch {
     memory: Reminder,
 }
 
-/// Something that is said at once, and then not too often.
+/// Limits how often a state is reported.
 #[derive(Debug, Default)]
 struct Reminder {
-    said: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 impl Reminder {
     fn is_due(&mut self, now: Instant) -> bool {
-        let is_due = self
-            .said
-            .is_none_or(|said| now.duration_since(said) >= REMIND_EVERY);
+        let is_recent = |reported| now.duration_since(reported) < REMIND_EVERY;
+        let is_due = !self.reported.is_some_and(is_recent);
         if is_due {
-            self.said = Some(now);
+            self.reported = Some(now);
         }
         is_due
     }
 
-    /// The same for what is said elsewhere the first time.
+    /// The same for a state whose beginning is reported elsewhere.
     fn is_due_again(&mut self, now: Instant) -> bool {
-        let is_first = self.said.is_none();
+        let is_first = self.reported.is_none();
         self.is_due(now) && !is_first
     }
 }
 
-impl Watch {
-    /// That the store fails, and that it answers again, is said when it is noticed; this says that it lasts, and when that is over.
+impl Monitor {
+    /// Reports that the store still fails, and when that is over.
     fn store(&mut self, shared: &SharedStats, now: Instant) {
         let decided = shared.by_fallback.saturating_sub(self.fallback);
         if !shared.breaker_is_open {
-            if std::mem::take(&mut self.store_lasts) {
+            if std::mem::take(&mut self.store_persists) {
                 tracing::info!(
                     decided,
                     "Redis decides again; this many requests were decided without it since the last report"
                 );
             }
-            (self.store.said, self.fallback) = (None, shared.by_fallback);
+            (self.store.reported, self.fallback) = (None, shared.by_fallback);
         } else if self.store.is_due_again(now) {
-            (self.store_lasts, self.fallback) = (true, shared.by_fallback);
+            (self.store_persists, self.fallback) = (true, shared.by_fallback);
             tracing::warn!(
                 decided,
                 instances = shared.instances,
@@ -121,19 +122,19 @@ impl Watch {
         }
     }
 
-    /// Redis answers, but not in time for all: nothing else reports that many requests are decided without it.
+    /// Reports that Redis is too slow for many requests, which nothing else does.
     fn share(&mut self, shared: &SharedStats, stalls: &Stalls, now: Instant) {
         if shared.breaker_is_open {
             self.was_open = Some(now);
         }
         // The share covers a minute, so it is low for that long after an outage, which is reported elsewhere.
-        let is_after_outage =
-            (self.was_open).is_some_and(|open| now.duration_since(open) < REMIND_EVERY);
+        let is_recent = |open| now.duration_since(open) < REMIND_EVERY;
+        let is_after_outage = self.was_open.is_some_and(is_recent);
         let share = shared.store_share().filter(|_| !is_after_outage);
-        // Without requests there is nothing to report, neither that it lasts nor that it is over.
+        // Without requests there is nothing to report.
         let Some(share) = share else { return };
-        if share >= LEAST_SHARE {
-            if self.share.said.take().is_some() {
+        if share >= MIN_STORE_SHARE {
+            if self.share.reported.take().is_some() {
                 tracing::info!(
                     "Redis answers in time again: limits are shared between all instances again"
                 );
@@ -144,18 +145,18 @@ impl Watch {
         if !self.share.is_due(now) {
             return;
         }
-        let percent = share * 100.0;
-        let (stalled, missed) = self.since_last_look(shared, stalls);
+        let decided_by_redis = format!("{:.1} %", share * 100.0);
+        let (stalled, missed) = self.since_last_check(shared, stalls);
         if missed == 0 {
             tracing::warn!(
-                decided_by_redis = format!("{percent:.1} %"),
+                decided_by_redis,
                 "Redis answered many requests with errors; they were decided without it (on_store_failure): \
                  see its log and docs/operating.md, Redis is slow"
             );
             return;
         }
         tracing::warn!(
-            decided_by_redis = format!("{percent:.1} %"),
+            decided_by_redis,
             missed_deadlines = missed,
             process_stalls = stalled,
             longest_stall_ms = stalls.longest(now).as_millis(),
@@ -165,14 +166,14 @@ impl Watch {
         );
     }
 
-    /// A few requests missed their deadline although Redis is well, because this process did not run.
+    /// Reports that requests missed their deadline because this process did not run, although Redis is fine.
     fn cost_of_stalls(&mut self, shared: &SharedStats, stalls: &Stalls, now: Instant) {
-        let (stalled, missed) = self.since_last_look(shared, stalls);
+        let (stalled, missed) = self.since_last_check(shared, stalls);
         if stalled > 0 {
             self.stalled = Some(now);
         }
-        // A request that waits in one look may miss its deadline in the next.
-        let is_recent = |stalled: Instant| now.duration_since(stalled) < 2 * LOOK_EVERY;
+        // A request that waits at one check may miss its deadline before the next.
+        let is_recent = |stalled| now.duration_since(stalled) < 2 * CHECK_EVERY;
         if self.stalled.is_some_and(is_recent) {
             self.missed_in_stalls += missed;
         }
@@ -186,8 +187,8 @@ impl Watch {
         }
     }
 
-    /// How many stalls and missed deadlines there were since this was last asked.
-    fn since_last_look(&mut self, shared: &SharedStats, stalls: &Stalls) -> (u64, u64) {
+    /// The numbers of stalls and missed deadlines since the last call.
+    fn since_last_check(&mut self, shared: &SharedStats, stalls: &Stalls) -> (u64, u64) {
         let (stalled, missed) = (stalls.count(), shared.missed_deadlines);
         (
             stalled - std::mem::replace(&mut self.stalls, stalled),
@@ -195,24 +196,24 @@ impl Watch {
         )
     }
 
-    /// Whether it cannot be written, or loses something.
+    /// Whether the audit trail cannot be written, or loses violations.
     fn audit(&mut self, stats: &TrailStats, now: Instant) -> bool {
-        let last = self.audit.unwrap_or_default();
+        let last = self.audit;
         let lost = stats.lost.saturating_sub(last.lost);
         if stats.failures > last.failures || lost > 0 {
             self.audit_fails = true;
         } else if stats.rows > last.rows || stats.backlog == 0 {
             self.audit_fails = false;
         }
+        // Losses that were not reported stay for the next report.
         if lost == 0 {
-            // What is lost stays to be said.
-            self.audit = Some(*stats);
+            self.audit = *stats;
         } else if self.audit_lost.is_due(now) {
-            self.audit = Some(*stats);
+            self.audit = *stats;
             tracing::error!(
                 lost,
                 backlog = stats.backlog,
-                "the audit trail loses violations: there is no room for more"
+                "the audit trail is full and loses violations"
             );
         }
         self.audit_fails
@@ -223,21 +224,22 @@ impl Watch {
         let last = std::mem::replace(&mut self.database, live.watch);
         if live.watch.failures > last.failures {
             self.database_fails = true;
-        } else if live.watch.looks > last.looks {
+        } else if live.watch.polls > last.polls {
             self.database_fails = false;
         }
         self.database_fails
     }
 
     fn rules(&mut self, live: &LiveStats, now: Instant) {
+        let generation = live.generation;
         if live.from_cache && self.from_cache.is_due(now) {
             tracing::warn!(
-                generation = live.generation,
-                "the rules in force are from the cache: the database cannot be asked"
+                generation,
+                "the rules in force are from the cache, because the database is unavailable"
             );
-        } else if !live.from_cache && self.from_cache.said.take().is_some() {
+        } else if !live.from_cache && self.from_cache.reported.take().is_some() {
             tracing::info!(
-                generation = live.generation,
+                generation,
                 "the rules in force are those of the database again"
             );
         }
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_elsewhere_first_is_due_after_a_minute() {
+    fn a_reminder_of_an_earlier_report_is_due_after_a_minute() {
         let (mut reminder, now) = (Reminder::default(), Instant::now());
         assert!(!reminder.is_due_again(now));
         assert!(!reminder.is_due_again(now + Duration::from_secs(59)));
@@ -281,16 +283,16 @@ mod tests {
 
     #[test]
     fn the_trail_fails_from_the_first_failure_to_the_next_row() {
-        let (mut watch, now) = (Watch::default(), Instant::now());
+        let (mut monitor, now) = (Monitor::default(), Instant::now());
         let mut stats = TrailStats::default();
-        assert!(!watch.audit(&stats, now));
+        assert!(!monitor.audit(&stats, now));
         (stats.failures, stats.backlog) = (1, 5);
-        assert!(watch.audit(&stats, now));
-        assert!(watch.audit(&stats, now), "nothing was written since");
+        assert!(monitor.audit(&stats, now));
+        assert!(monitor.audit(&stats, now), "nothing was written since");
         (stats.rows, stats.backlog) = (5, 0);
-        assert!(!watch.audit(&stats, now));
+        assert!(!monitor.audit(&stats, now));
         stats.lost = 7;
-        assert!(watch.audit(&stats, now));
-        assert!(!watch.audit(&stats, now));
+        assert!(monitor.audit(&stats, now));
+        assert!(!monitor.audit(&stats, now));
     }
 }
