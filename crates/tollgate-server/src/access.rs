@@ -12,7 +12,6 @@ use tollgate_tower::identity::api_key_sha256;
 
 use crate::problem::Problem;
 
-/// Who may use an interface.
 pub(crate) struct Access {
     /// The name of the setting, for messages.
     setting: &'static str,
@@ -20,7 +19,6 @@ pub(crate) struct Access {
     token: Option<[u8; 32]>,
 }
 
-/// Why a request has no access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessError {
     /// It has no token, or something other than a bearer token.

@@ -43,7 +43,6 @@ pub(crate) struct Admin {
 pub(crate) struct Program {
     pub(crate) decider: Decider,
     pub(crate) registry: Registry,
-    /// The configuration at the start.
     pub(crate) config: Arc<Config>,
     pub(crate) listens: Vec<(&'static str, SocketAddr)>,
 }

@@ -169,7 +169,6 @@ impl Drop for Trail {
 }
 
 impl TrailState {
-    /// All lost violations so far.
     fn lost(&self) -> u64 {
         let late = self.backlog.lock().lost;
         let early: u64 = self.shards.all().map(|shard| shard.lock().lost).sum();

@@ -19,7 +19,6 @@ use tollgate_simulate::{Arrivals, Simulation};
 use crate::cli::{Command, SimulateArgs};
 use crate::failure::Failure;
 
-/// Runs a command.
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let out = &mut io::stdout();
     match command {

@@ -1,7 +1,6 @@
 //! The one way from a request to a decision, for all listeners: the policy in force, the limiter, and the records of decisions.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use tollgate::{Decision, Dimension, Joint, Limiter, Met, Part, Rule};
 use tollgate_config::StoreConfig;
 use tollgate_tower::TollgateLayer;
 use tollgate_tower::layer::Observer;
-use tollgate_tower::policy::{Head, Policy, Refusal};
+use tollgate_tower::policy::Policy;
 
 use crate::audit::{Trail, Violation};
 use crate::counters::{Decisions, TopDenied};
@@ -26,7 +25,6 @@ pub struct Decider {
     tracer: Option<Tracer>,
 }
 
-/// Where decisions are recorded.
 #[derive(Debug)]
 struct Records {
     trail: Option<Trail>,
@@ -50,7 +48,6 @@ impl Decider {
         }
     }
 
-    /// Traces requests.
     #[must_use]
     pub(crate) fn with_tracer(mut self, tracer: Tracer) -> Self {
         self.tracer = Some(tracer);
@@ -59,16 +56,6 @@ impl Decider {
 
     pub(crate) fn tracer(&self) -> Option<&Tracer> {
         self.tracer.as_ref()
-    }
-
-    /// Decides about a request that came from `peer`, the other end of the connection.
-    ///
-    /// # Errors
-    /// When servers can read the request in more than one way.
-    pub async fn decide(&self, head: &Head<'_>, peer: IpAddr) -> Result<Decision, Refusal> {
-        let policy = self.policy();
-        let view = policy.view(head, peer)?;
-        Ok(self.decide_on(&policy.rules().meet(&view.request())).await)
     }
 
     /// Decides about a request by the rules that it matches.
@@ -211,9 +198,16 @@ pub(crate) fn bucket_values<'a>(
     met: &'a Met<'_>,
     rule: &'a Rule,
 ) -> Vec<(&'static str, Cow<'a, str>)> {
-    let bucket = met.bucket(rule);
-    let named = |part: Part<'a>| (dimension_name(part.dimension), value(&part));
-    bucket.parts().map(named).collect()
+    let named = |part: Part<'a>| {
+        let value = match (part.dimension, part.value) {
+            (_, None) => "-".into(),
+            // In the bucket, it is bytes.
+            (Dimension::Ip, _) => met.ip().map_or("-".into(), |ip| ip.to_string().into()),
+            (_, Some(text)) => String::from_utf8_lossy(text),
+        };
+        (dimension_name(part.dimension), value)
+    };
+    met.bucket(rule).parts().map(named).collect()
 }
 
 /// The name of a dimension in reports.
@@ -227,22 +221,5 @@ pub(crate) fn dimension_name(dimension: Dimension) -> &'static str {
         Dimension::Attribute(name) => name.as_str(),
         // No rule counts by any other.
         _ => "key",
-    }
-}
-
-/// The value as text. In a bucket, addresses are bytes, and everything else is text.
-fn value<'a>(part: &Part<'a>) -> Cow<'a, str> {
-    let Some(value) = part.value else {
-        return "-".into();
-    };
-    if part.dimension != Dimension::Ip {
-        return String::from_utf8_lossy(value);
-    }
-    if let Ok(octets) = <[u8; 4]>::try_from(value) {
-        Ipv4Addr::from(octets).to_string().into()
-    } else if let Ok(octets) = <[u8; 16]>::try_from(value) {
-        Ipv6Addr::from(octets).to_string().into()
-    } else {
-        "-".into()
     }
 }

@@ -15,7 +15,6 @@ use crate::time::ceil_millis;
 /// Longer text from clients is cut.
 const MAX_CHARS: usize = 200;
 
-/// A request to explain.
 pub(crate) struct ExplainedRequest<'a> {
     pub(crate) head: Head<'a>,
     pub(crate) peer: IpAddr,
@@ -26,14 +25,12 @@ pub(crate) struct ExplainedRequest<'a> {
     pub(crate) cost: Option<u64>,
 }
 
-/// What is known of usage.
 pub(crate) enum Usage {
     Known(Box<Decision>),
     Unreachable,
     InAnotherProcess,
 }
 
-/// The report.
 #[derive(Debug, Serialize)]
 pub(crate) struct Explanation {
     pub(crate) generation: u64,
@@ -52,7 +49,6 @@ pub(crate) struct RequestReport {
     pub(crate) asked: String,
     /// The normal form, which rules match.
     pub(crate) path: Option<String>,
-    /// Why the request is refused.
     pub(crate) refused: Option<String>,
     pub(crate) host: Option<String>,
     pub(crate) endpoint: Option<String>,

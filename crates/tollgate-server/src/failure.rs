@@ -26,7 +26,6 @@ impl Failure {
         Self::BadInput(format!("{file} is not valid:\n{}", problems.trim_end()))
     }
 
-    /// The exit code of the program.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::ClosedPipe => 0,

@@ -41,7 +41,6 @@ pub(crate) use access_log::LogFile;
 use handler::{GatewayHandler, HandlerState};
 use metrics::GatewayMetrics;
 
-/// A running gateway.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     workers: Workers,
@@ -81,7 +80,6 @@ impl Gateway {
         })
     }
 
-    /// The file of the access log.
     pub(crate) fn log_file(&self) -> Option<LogFile> {
         self.log.as_ref().map(|(file, _)| file.clone())
     }

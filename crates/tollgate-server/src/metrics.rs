@@ -25,7 +25,6 @@ pub(crate) fn registry(decider: &Decider) -> Registry {
     registry
 }
 
-/// All metrics as text.
 pub(crate) fn text(registry: &Registry, format: Format) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -36,12 +35,10 @@ pub(crate) fn text(registry: &Registry, format: Format) -> String {
     }
 }
 
-/// A format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// The text format of Prometheus, version 0.0.4, which every reader knows.
     Text,
-    /// OpenMetrics 1.0.
     OpenMetrics,
 }
 

@@ -19,7 +19,6 @@ impl Problem {
         Self { status, detail }
     }
 
-    /// A request that is malformed.
     pub(crate) fn bad(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
@@ -28,7 +27,6 @@ impl Problem {
         Self { status, ..self }
     }
 
-    /// As a gRPC status.
     pub(crate) fn grpc(&self) -> tonic::Status {
         match self.status {
             StatusCode::UNAUTHORIZED => tonic::Status::unauthenticated(&self.detail),

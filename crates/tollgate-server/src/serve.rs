@@ -13,6 +13,7 @@ mod sockets;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -51,7 +52,6 @@ const DRAIN_ADMIN: Duration = Duration::from_secs(5);
 /// Pause before an unreachable store is examined again.
 const EXAMINE_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// Where the configuration comes from.
 #[derive(Debug)]
 pub(crate) enum ConfigSource {
     /// A file, with its configuration when it was first read, and the warnings about it.
@@ -60,7 +60,6 @@ pub(crate) enum ConfigSource {
         config: Box<Config>,
         warnings: String,
     },
-    /// The built-in demo.
     Demo(Demo),
 }
 
@@ -134,7 +133,6 @@ fn notify(state: NotifyState<'_>) {
     }
 }
 
-/// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
     /// SIGHUP: reload the configuration.
@@ -149,46 +147,42 @@ enum Signal {
 
 /// The signals that the program handles.
 #[derive(Debug)]
-struct Signals {
-    hangup: SignalStream,
-    user_one: SignalStream,
-    user_two: SignalStream,
-    terminate: SignalStream,
-    interrupt: SignalStream,
-}
+struct Signals(Vec<(SignalStream, Signal)>);
 
 impl Signals {
     /// Handles them from now on.
     fn listen() -> io::Result<Self> {
-        Ok(Self {
-            hangup: signal(SignalKind::hangup())?,
-            user_one: signal(SignalKind::user_defined1())?,
-            user_two: signal(SignalKind::user_defined2())?,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
+        let signals = [
+            (SignalKind::hangup(), Signal::Reload),
+            (SignalKind::user_defined1(), Signal::ReopenLog),
+            (SignalKind::user_defined2(), Signal::Restart),
+            (SignalKind::terminate(), Signal::Stop),
+            (SignalKind::interrupt(), Signal::Stop),
+        ];
+        let signals = signals.map(|(kind, what)| Ok((signal(kind)?, what)));
+        Ok(Self(signals.into_iter().collect::<io::Result<_>>()?))
     }
 
     async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.hangup.recv() => Signal::Reload,
-            _ = self.user_one.recv() => Signal::ReopenLog,
-            _ = self.user_two.recv() => Signal::Restart,
-            _ = self.terminate.recv() => Signal::Stop,
-            _ = self.interrupt.recv() => Signal::Stop,
-        }
+        self.next_of(|_| true).await
     }
 
-    /// Waits for a signal that stops the program.
+    /// Waits for a signal that stops the program. Others stay pending.
     async fn stop(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
+        self.next_of(|signal| signal == Signal::Stop).await;
+    }
+
+    async fn next_of(&mut self, is_wanted: impl Fn(Signal) -> bool) -> Signal {
+        std::future::poll_fn(|context| {
+            let mut wanted = self.0.iter_mut().filter(|(_, what)| is_wanted(*what));
+            let arrived =
+                wanted.find_map(|(it, what)| it.poll_recv(context).is_ready().then_some(*what));
+            arrived.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
 }
 
-/// All that runs.
 struct Running {
     decider: Decider,
     health: Arc<Health>,

@@ -16,7 +16,6 @@ impl<T, const SHARDS: usize> Sharded<T, SHARDS> {
         &self.0[thread_number() % SHARDS].0
     }
 
-    /// All shards.
     pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(|shard| &shard.0)
     }

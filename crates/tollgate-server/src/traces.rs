@@ -43,7 +43,6 @@ struct Inner {
     stopped: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
-/// Counters of exported and lost spans.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TraceMetrics {
     sent: Counter,

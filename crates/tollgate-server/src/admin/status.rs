@@ -15,7 +15,6 @@ use crate::stalls::Stalls;
 /// Below this share of decisions by Redis, limits are not reliably shared.
 pub(crate) const MIN_STORE_SHARE: f64 = 0.99;
 
-/// The stage of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// It has no rules yet.
@@ -27,7 +26,6 @@ pub(crate) enum Stage {
     Stopping,
 }
 
-/// The health of the program.
 #[derive(Debug)]
 pub(crate) struct Health {
     started: Instant,

@@ -10,7 +10,6 @@ use super::print_json;
 use crate::cli::CheckConfigArgs;
 use crate::failure::Failure;
 
-/// Runs the command.
 pub(super) fn check_config(args: &CheckConfigArgs, out: &mut impl Write) -> Result<(), Failure> {
     let file = ConfigFile::read(&args.file).map_err(Failure::Unavailable)?;
     let checked = match args.no_files {

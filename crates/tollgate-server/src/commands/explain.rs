@@ -17,7 +17,6 @@ use crate::explanation::{
 };
 use crate::failure::Failure;
 
-/// Runs the command.
 pub(super) fn explain(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
     let (method, uri, headers) = read_request(args)?;
     let request = ExplainedRequest {

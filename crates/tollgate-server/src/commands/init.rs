@@ -9,7 +9,6 @@ use crate::failure::Failure;
 /// The configuration. A test keeps it free of errors and warnings.
 const TEMPLATE: &str = include_str!("../../assets/tollgate.yaml");
 
-/// Runs the command.
 pub(super) fn init(args: &InitArgs, out: &mut impl Write) -> Result<(), Failure> {
     let name = args.file.display();
     let mut options = OpenOptions::new();

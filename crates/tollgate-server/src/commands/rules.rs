@@ -21,7 +21,6 @@ use crate::database::Stored;
 use crate::failure::Failure;
 use crate::time::{utc, utc_second};
 
-/// Runs the command.
 pub(super) fn rules(args: &RulesArgs, out: &mut impl Write) -> Result<(), Failure> {
     let target = DatabaseTarget::of(&args.target)?;
     match &args.command {

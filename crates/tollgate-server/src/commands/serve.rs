@@ -13,7 +13,6 @@ use crate::cli::{CONFIG_FILE, ServeArgs};
 use crate::failure::Failure;
 use crate::serve::{ConfigSource, Demo, Inherited, run};
 
-/// Runs the command.
 pub(super) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     // Before there are other threads, because it changes the environment.
     let mut inherited = Inherited::take();

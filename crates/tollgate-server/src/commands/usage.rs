@@ -18,7 +18,6 @@ use crate::cli::{InspectArgs, ResetArgs, SubjectArgs};
 use crate::failure::Failure;
 use crate::usage::{BucketReport, ResetReport, UsageReport};
 
-/// Runs `tollgate inspect`.
 pub(super) fn inspect(args: &InspectArgs, out: &mut impl Write) -> Result<(), Failure> {
     let report = block_on(async {
         let configured = Configured::read(&args.subject.config).await?;
@@ -44,7 +43,6 @@ pub(super) fn inspect(args: &InspectArgs, out: &mut impl Write) -> Result<(), Fa
     Ok(write_table(out, head, &rows)?)
 }
 
-/// Runs `tollgate reset`.
 pub(super) fn reset(args: &ResetArgs, out: &mut impl Write) -> Result<(), Failure> {
     let report = block_on(async {
         let configured = Configured::read(&args.subject.config).await?;

@@ -14,7 +14,6 @@ use crate::database::{ViolationFilter, ViolationRow};
 use crate::failure::Failure;
 use crate::time::{unix_micros, utc_second};
 
-/// Runs the command.
 pub(super) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<(), Failure> {
     let target = DatabaseTarget::of(&args.target)?;
     let rows = block_on(async {

@@ -15,7 +15,6 @@ use tollgate::{Decision, Name, Source, Verdict};
 use crate::database::MAX_RULES;
 use crate::sharded::Sharded;
 
-/// A counter of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     Allowed,
@@ -41,7 +40,6 @@ pub(crate) const OUTCOMES: [(Counted, &str); 5] = [
 /// The label of rules beyond the maximum.
 pub(crate) const OTHER: &str = "other rules";
 
-/// Decisions by rule and outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Decisions {
     known: ArcSwap<Rules>,
@@ -55,7 +53,6 @@ pub(crate) struct Decisions {
 
 type Rules = HashMap<Name, Arc<RuleCounts>, FixedState>;
 
-/// The counters of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct RuleCounts(Sharded<[AtomicU64; 8], 8>);
 

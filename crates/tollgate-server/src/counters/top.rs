@@ -19,12 +19,10 @@ const WINDOW: Duration = Duration::from_secs(60);
 const SHARDS: usize = 16;
 /// Maximum number of clients in a shard and window.
 const MAX_PER_SHARD: usize = 64;
-/// Longer names are cut.
 const MAX_NAME_CHARS: usize = 80;
 /// Maximum number of clients in a report.
 pub(crate) const MAX_REPORTED: usize = 100;
 
-/// The clients that are denied most often.
 #[derive(Debug)]
 pub(crate) struct TopDenied {
     shards: [Mutex<Shard>; SHARDS],
@@ -34,7 +32,6 @@ pub(crate) struct TopDenied {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// The number of the current window.
     window: u64,
     current: Sketch,
     previous: Sketch,
@@ -52,7 +49,6 @@ pub(crate) struct TopReport {
     pub(crate) clients: Vec<DeniedClient>,
 }
 
-/// A client that was denied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct DeniedClient {
     /// Its name, escaped.

@@ -50,28 +50,7 @@ pub struct Changed {
 }
 
 impl Database {
-    /// Replaces the rules and clients of a scope by these documents.
-    ///
-    /// # Errors
-    /// As [`import`](Self::import).
-    pub async fn replace_all(
-        &self,
-        scope: &str,
-        rules: &[Value],
-        clients: &[Value],
-    ) -> Result<Imported, DatabaseError> {
-        let all = Import {
-            prune: true,
-            whole: true,
-            ..Import::default()
-        };
-        self.import(scope, rules, clients, all).await
-    }
-
     /// Stores these rules and clients in one transaction, in their order. Readers see all of the changes or none.
-    ///
-    /// # Errors
-    /// If a document cannot be stored, two have the same name, there are too many, or the database fails. Nothing is changed then.
     pub async fn import(
         &self,
         scope: &str,
@@ -129,9 +108,6 @@ impl Database {
 }
 
 /// What an import would do to a database that does not exist yet.
-///
-/// # Errors
-/// If a document cannot be stored, or two have the same name.
 pub(crate) fn import_into_nothing(
     rules: &[Value],
     clients: &[Value],

@@ -40,7 +40,6 @@ pub(super) enum Table {
     Clients,
 }
 
-/// What a field holds.
 #[derive(Clone, Copy)]
 enum Kind {
     /// A short text without control characters that is not empty.
@@ -107,13 +106,11 @@ pub(super) struct Row {
 /// A row with what the table has beside the document.
 pub(super) struct StoredRow {
     pub(super) row: Row,
-    /// Only rules have one.
     pub(super) position: Option<i64>,
     created_us: i64,
     updated_us: i64,
 }
 
-/// The value of a column.
 pub(super) enum Cell<'a> {
     Text(Option<&'a str>),
     Number(Option<i64>),
@@ -260,31 +257,28 @@ impl StoredRow {
         Option<String>: Decode<'r, R::Database> + Type<R::Database>,
         Option<i64>: Decode<'r, R::Database> + Type<R::Database>,
     {
+        let read = |column: &'static str, kind: Kind| {
+            Ok::<_, sqlx::Error>(match kind {
+                Kind::Flag => Some(row.try_get::<bool, _>(column)?.into()),
+                Kind::Number => row.try_get::<Option<i64>, _>(column)?.map(Value::from),
+                _ => {
+                    let text: Option<String> = row.try_get(column)?;
+                    // No plan is an empty one.
+                    let text = text.filter(|text| column != "plan" || !text.is_empty());
+                    text.map(Value::from)
+                }
+            })
+        };
         let mut fields = Map::new();
         let mut limit = Map::new();
         for (field, kind) in table.fields() {
-            match kind {
-                Kind::Flag => {
-                    let flag: bool = row.try_get(*field)?;
-                    fields.insert((*field).to_owned(), flag.into());
+            if matches!(kind, Kind::Limit) {
+                for (part, kind) in LIMIT {
+                    let column = if *part == "limit" { "max" } else { part };
+                    limit.extend(read(column, *kind)?.map(|value| ((*part).to_owned(), value)));
                 }
-                Kind::Limit => {
-                    for (part, kind) in LIMIT {
-                        let value = match (*part, kind) {
-                            ("limit", _) => row.try_get::<Option<i64>, _>("max")?.map(Value::from),
-                            (part, Kind::Number) => {
-                                row.try_get::<Option<i64>, _>(part)?.map(Value::from)
-                            }
-                            (part, _) => row.try_get::<Option<String>, _>(part)?.map(Value::from),
-                        };
-                        limit.extend(value.map(|value| ((*part).to_owned(), value)));
-                    }
-                }
-                _ => {
-                    let text: Option<String> = row.try_get(*field)?;
-                    let text = text.filter(|text| *field != "plan" || !text.is_empty());
-                    fields.extend(text.map(|text| ((*field).to_owned(), Value::String(text))));
-                }
+            } else {
+                fields.extend(read(field, *kind)?.map(|value| ((*field).to_owned(), value)));
             }
         }
         if !limit.is_empty() {

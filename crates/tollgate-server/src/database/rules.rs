@@ -103,9 +103,6 @@ impl Loaded {
 
 impl Database {
     /// Reads the active rules and clients of a scope, all of one moment.
-    ///
-    /// # Errors
-    /// If the database fails, does not answer in time, or holds malformed documents or too many of them.
     pub async fn load(&self, scope: &str) -> Result<Loaded, DatabaseError> {
         let (generation_number, rules, clients) = self.read(scope).await?;
         let active = |rows: Vec<StoredRow>| {
@@ -122,9 +119,6 @@ impl Database {
     }
 
     /// Reads all rules and clients of a scope, including inactive ones.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
     pub async fn list(&self, scope: &str) -> Result<(Vec<Stored>, Vec<Stored>), DatabaseError> {
         let (_, rules, clients) = self.read(scope).await?;
         let rules: Result<_, _> = rules.iter().map(StoredRow::stored).collect();
@@ -150,9 +144,6 @@ impl Database {
     }
 
     /// Stores a rule: a new one after the others, or a new version of the one with its id and plan.
-    ///
-    /// # Errors
-    /// If the document cannot be stored, or the database fails.
     pub async fn set_rule(&self, scope: &str, document: &Value) -> Result<(), DatabaseError> {
         let rule = Row::of(Table::Rules, document)?;
         valid_scope(scope)?;
@@ -186,9 +177,6 @@ impl Database {
     }
 
     /// Removes a rule. Returns whether it existed.
-    ///
-    /// # Errors
-    /// If the database fails.
     pub async fn remove_rule(
         &self,
         scope: &str,
@@ -203,36 +191,6 @@ impl Database {
                     .bind(plan.unwrap_or_default())
                     .execute(pool)
                     .await?;
-                Ok(done.rows_affected() > 0)
-            })
-        })
-        .await
-    }
-
-    /// Activates or deactivates a rule. Returns whether it exists.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn set_active(
-        &self,
-        scope: &str,
-        id: &str,
-        plan: Option<&str>,
-        active: bool,
-    ) -> Result<bool, DatabaseError> {
-        let now_us = unix_micros(SystemTime::now());
-        self.in_time("change the rule", async {
-            on_pool!(self, pool => {
-                let done = sqlx::query(
-                    "UPDATE rules SET active = $4, updated_us = $5 WHERE scope = $1 AND id = $2 AND plan = $3",
-                )
-                .bind(scope)
-                .bind(id)
-                .bind(plan.unwrap_or_default())
-                .bind(active)
-                .bind(now_us)
-                .execute(pool)
-                .await?;
                 Ok(done.rows_affected() > 0)
             })
         })

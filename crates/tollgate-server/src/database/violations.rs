@@ -95,9 +95,6 @@ const SWEEP: &str = "
 
 impl Database {
     /// Stores rows under the numbers that their writer gave them. Existing rows stay as they are.
-    ///
-    /// # Errors
-    /// If the database fails or does not answer in time. The rows may be stored all the same, so they can be sent again.
     pub async fn write_violations(
         &self,
         writer: i64,
@@ -113,9 +110,6 @@ impl Database {
     }
 
     /// Reads the newest violations that match.
-    ///
-    /// # Errors
-    /// If the database fails or does not answer in time.
     pub async fn violations(
         &self,
         filter: &ViolationFilter,
@@ -144,9 +138,6 @@ impl Database {
     }
 
     /// Counts the stored denials.
-    ///
-    /// # Errors
-    /// If the database fails or does not answer in time.
     pub async fn count_violations(&self) -> Result<i64, DatabaseError> {
         self.in_time("count the violations", async {
             on_pool!(self, pool => {
@@ -160,9 +151,6 @@ impl Database {
     }
 
     /// Removes at most `max` rows from before this time, the oldest first. Returns how many were removed.
-    ///
-    /// # Errors
-    /// If the database fails or does not answer in time.
     pub async fn sweep_violations(&self, before_us: i64, max: u32) -> Result<u64, DatabaseError> {
         self.in_time("sweep old violations", async {
             on_pool!(self, pool => {

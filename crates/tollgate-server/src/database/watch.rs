@@ -28,7 +28,6 @@ pub struct WatchStats {
     pub disconnects: u64,
 }
 
-/// The counters of a watch.
 #[derive(Debug, Default)]
 pub(crate) struct WatchCounts {
     polls: AtomicU64,

@@ -1,10 +1,11 @@
 //! The last valid rules and clients of the database, in a file for a start while the database is unavailable.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 
 use crate::database::Loaded;
 
@@ -47,31 +48,15 @@ pub(super) fn write(file: &Path, scope: &str, loaded: &Loaded) -> io::Result<()>
         rules: loaded.rules.clone(),
         clients: loaded.clients.clone(),
     };
-    let beside = beside(file);
-    // It may be left from an earlier run, or placed by another user to read the content or to redirect the write.
-    if let Err(error) = fs::remove_file(&beside)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return Err(error);
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let write = || {
-        let mut out = options.open(&beside)?;
-        out.write_all(&serde_json::to_vec(&cached)?)?;
-        out.sync_all()?;
-        fs::rename(&beside, file)
-    };
-    // On a full disk, nothing of it may stay.
-    write().inspect_err(|_| drop(fs::remove_file(&beside)))
-}
-
-fn beside(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    name.into()
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    // A new file that no other user can read or prepare; it is removed if writing fails.
+    let mut out = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+    out.write_all(&serde_json::to_vec(&cached)?)?;
+    out.as_file().sync_all()?;
+    out.persist(file)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -82,19 +67,18 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_foreign_file_or_link_is_not_written_to() {
+    fn a_foreign_file_or_link_is_replaced_and_not_written_to() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rules.cache");
         let precious = folder.path().join("precious");
         fs::write(&precious, "precious").unwrap();
-        std::os::unix::fs::symlink(&precious, beside(&file)).unwrap();
+        std::os::unix::fs::symlink(&precious, &file).unwrap();
         write(&file, "default", &Loaded::default()).unwrap();
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
         assert!(!fs::symlink_metadata(&file).unwrap().is_symlink());
 
-        fs::write(beside(&file), "").unwrap();
-        fs::set_permissions(beside(&file), fs::Permissions::from_mode(0o666)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
         write(&file, "default", &Loaded::default()).unwrap();
         let mode = fs::metadata(&file).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

@@ -7,7 +7,6 @@ use tollgate_config::DatabaseSettings;
 use super::cache;
 use crate::database::{Database, DatabaseError, Loaded, Watch, WatchCounts};
 
-/// The database of the rules.
 pub(super) struct RulesDatabase {
     settings: DatabaseSettings,
     writes_cache: bool,

@@ -12,7 +12,6 @@ use super::MetricsEncoder;
 use crate::counters::{Counted, OTHER, OUTCOMES};
 use crate::decider::Decider;
 
-/// Maximum number of clients in the metrics.
 const MAX_CLIENTS: usize = 10;
 
 #[derive(Debug)]
@@ -47,21 +46,15 @@ impl ProgramMetrics {
         });
         let help = "Decisions by the rule that bound them, and by outcome";
         encoder.counters("decisions", help, outcomes)?;
-        for (name, help, counted) in [
-            (
-                "shadow_denials",
-                "Requests that a rule in shadow mode would have denied",
-                Counted::Shadow,
-            ),
-            (
-                "queue_too_late",
-                "Requests that were queued and rejected because they could not wait so long",
-                Counted::TooLate,
-            ),
-        ] {
-            let samples = rules().map(|(rule, counts)| ([("rule", rule)], counts.get(counted)));
-            encoder.counters(name, help, samples.filter(|(_, count)| *count > 0))?;
-        }
+        let of_rules = |counted| {
+            let samples =
+                rules().map(move |(rule, counts)| ([("rule", rule)], counts.get(counted)));
+            samples.filter(|(_, count)| *count > 0)
+        };
+        let help = "Requests that a rule in shadow mode would have denied";
+        encoder.counters("shadow_denials", help, of_rules(Counted::Shadow))?;
+        let help = "Requests that were queued and rejected because they could not wait so long";
+        encoder.counters("queue_too_late", help, of_rules(Counted::TooLate))?;
         let top = self.decider.top_denied().report(MAX_CLIENTS);
         let clients = (top.clients.iter()).map(|denied| {
             let labels = [("rule", denied.rule), ("client", denied.client.as_str())];
@@ -79,67 +72,31 @@ impl ProgramMetrics {
         encoder.gauge("rules_generation", help, live.generation)?;
         let help = "1 while the rules are from the cache, because the database is unavailable";
         encoder.gauge("rules_from_cache", help, live.from_cache.into())?;
-        for (name, help, count) in [
-            (
-                "rules_refused",
-                "Refused generations of rules",
-                live.refused,
-            ),
-            (
-                "rules_read_failures",
-                "Failures to read the configuration or the rules in the database",
-                live.failures,
-            ),
-            (
-                "database_looks",
-                "Polls for changes in the database",
-                watch.polls,
-            ),
-            (
-                "database_changes",
-                "Changes found in the database",
-                watch.changes,
-            ),
-            (
-                "database_look_failures",
-                "Failed polls of the database",
-                watch.failures,
-            ),
-            (
-                "database_listener_losses",
-                "How often the connection for notifications was lost",
-                watch.disconnects,
-            ),
-        ] {
-            encoder.counter(name, help, count)?;
-        }
-        Ok(())
+        let help = "Refused generations of rules";
+        encoder.counter("rules_refused", help, live.refused)?;
+        let help = "Failures to read the configuration or the rules in the database";
+        encoder.counter("rules_read_failures", help, live.failures)?;
+        let help = "Polls for changes in the database";
+        encoder.counter("database_looks", help, watch.polls)?;
+        let help = "Changes found in the database";
+        encoder.counter("database_changes", help, watch.changes)?;
+        let help = "Failed polls of the database";
+        encoder.counter("database_look_failures", help, watch.failures)?;
+        let help = "How often the connection for notifications was lost";
+        encoder.counter("database_listener_losses", help, watch.disconnects)
     }
 
     fn memory(&self, encoder: &mut MetricsEncoder<'_>) -> fmt::Result {
         let Some(memory) = self.decider.limiter().stats() else {
             return Ok(());
         };
-        for (name, help, value) in [
-            ("memory_keys", "Keys in memory", memory.keys),
-            (
-                "memory_live_keys",
-                "Keys in memory that have not expired",
-                memory.live_keys,
-            ),
-            (
-                "memory_log_entries",
-                "Entries of sliding logs",
-                memory.log_entries,
-            ),
-            (
-                "memory_slots",
-                "Slots in memory, 24 bytes each",
-                memory.slots,
-            ),
-        ] {
-            encoder.gauge(name, help, value as u64)?;
-        }
+        encoder.gauge("memory_keys", "Keys in memory", memory.keys as u64)?;
+        let help = "Keys in memory that have not expired";
+        encoder.gauge("memory_live_keys", help, memory.live_keys as u64)?;
+        let help = "Entries of sliding logs";
+        encoder.gauge("memory_log_entries", help, memory.log_entries as u64)?;
+        let help = "Slots in memory, 24 bytes each";
+        encoder.gauge("memory_slots", help, memory.slots as u64)?;
         let help = "How often a key had to share a bucket because memory was full";
         encoder.counter("memory_shared_keys", help, memory.shared)?;
         let help = "Keys that used at most half of their limit and were evicted for new ones";
@@ -162,44 +119,19 @@ impl ProgramMetrics {
         let help =
             "Share of the last minute's decisions that Redis made, without remembered denials";
         encoder.ratio("store_share", help, shared.store_share())?;
-        for (name, help, value) in [
-            (
-                "store_breaker_open",
-                "1 while the circuit breaker is open and Redis is not called",
-                shared.breaker_is_open.into(),
-            ),
-            (
-                "store_instances",
-                "Processes that share the limits: configured, counted or assumed",
-                u64::from(shared.instances),
-            ),
-            (
-                "store_instances_assumed",
-                "1 while store_instances is assumed, not counted",
-                shared.instances_are_assumed.into(),
-            ),
-        ] {
-            encoder.gauge(name, help, value)?;
-        }
-        for (name, help, count) in [
-            (
-                "store_breaker_openings",
-                "How often the circuit breaker opened",
-                shared.breaker_opened,
-            ),
-            (
-                "store_missed_deadlines",
-                "Decisions that Redis did not make within the deadline",
-                shared.missed_deadlines,
-            ),
-            (
-                "store_call_failures",
-                "Failed calls to the store",
-                calls.failed,
-            ),
-        ] {
-            encoder.counter(name, help, count)?;
-        }
+        let help = "1 while the circuit breaker is open and Redis is not called";
+        encoder.gauge("store_breaker_open", help, shared.breaker_is_open.into())?;
+        let help = "How often the circuit breaker opened";
+        encoder.counter("store_breaker_openings", help, shared.breaker_opened)?;
+        let help = "Decisions that Redis did not make within the deadline";
+        encoder.counter("store_missed_deadlines", help, shared.missed_deadlines)?;
+        let help = "Processes that share the limits: configured, counted or assumed";
+        encoder.gauge("store_instances", help, shared.instances.into())?;
+        let help = "1 while store_instances is assumed, not counted";
+        let is_assumed = shared.instances_are_assumed.into();
+        encoder.gauge("store_instances_assumed", help, is_assumed)?;
+        let help = "Failed calls to the store";
+        encoder.counter("store_call_failures", help, calls.failed)?;
         let (name, help) = ("store_call_duration", "Duration of calls to the store");
         encoder.histogram(name, help, Some(&Unit::Seconds), &calls.times_us, 1e6)?;
         let (name, help) = ("store_batch_size", "Checks per call to the store");
@@ -211,28 +143,16 @@ impl ProgramMetrics {
             return Ok(());
         };
         let stats = trail.stats();
-        for (name, help, count) in [
-            ("audit_noted", "Recorded violations", stats.recorded),
-            ("audit_written", "Violations in the database", stats.written),
-            (
-                "audit_rows",
-                "Rows in the database, each of one or more violations",
-                stats.rows,
-            ),
-            ("audit_lost", "Violations that were lost", stats.lost),
-            (
-                "audit_failures",
-                "Failures to write to the database or to remove old rows",
-                stats.failures,
-            ),
-        ] {
-            encoder.counter(name, help, count)?;
-        }
-        encoder.gauge(
-            "audit_held",
-            "Folds of violations in memory",
-            stats.held as u64,
-        )?;
+        encoder.counter("audit_noted", "Recorded violations", stats.recorded)?;
+        let help = "Violations in the database";
+        encoder.counter("audit_written", help, stats.written)?;
+        let help = "Rows in the database, each of one or more violations";
+        encoder.counter("audit_rows", help, stats.rows)?;
+        encoder.counter("audit_lost", "Violations that were lost", stats.lost)?;
+        let help = "Failures to write to the database or to remove old rows";
+        encoder.counter("audit_failures", help, stats.failures)?;
+        let help = "Folds of violations in memory";
+        encoder.gauge("audit_held", help, stats.held as u64)?;
         let help = "Rows that wait to be written";
         encoder.gauge("audit_backlog", help, stats.backlog as u64)
     }

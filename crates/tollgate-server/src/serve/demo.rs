@@ -18,6 +18,9 @@ use crate::failure::Failure;
 /// The configuration: a file like any other.
 const CONFIG: &str = include_str!("../../assets/demo.yaml");
 
+/// Commands to paste, and what to expect of them.
+const WHAT_TO_TRY: &str = include_str!("../../assets/demo.txt");
+
 /// The demo, with the socket of its API.
 #[derive(Debug)]
 pub(crate) struct Demo {
@@ -52,7 +55,6 @@ impl Demo {
         &self.config
     }
 
-    /// Serves the API at an address of its own, as an upstream.
     pub(crate) fn serve_api(
         &self,
         stop: CancellationToken,
@@ -68,7 +70,6 @@ impl Demo {
         ))
     }
 
-    /// Prints commands to paste, and what to expect of them.
     pub(crate) fn print_what_to_try(&self, listens: &[(&'static str, SocketAddr)]) {
         let at = |listener: &str| {
             let mut listens = listens.iter();
@@ -87,7 +88,6 @@ fn cannot(error: impl Display) -> Failure {
     Failure::Unavailable(format!("the demo cannot start: {error}"))
 }
 
-/// A few endpoints to be limited.
 fn api() -> Router {
     let slow = || async {
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -99,30 +99,3 @@ fn api() -> Router {
         .route("/drivers/location", post(async || "thank you\n"))
         .route("/slow", get(slow))
 }
-
-const WHAT_TO_TRY: &str = "
-This is a demo: there is no tollgate.yaml here. A small API stands behind the gateway at http://GATEWAY
-with example rules; usage is kept in memory. Try in another terminal:
-
-  # 1 a second with bursts of 5: five pass, then 429
-  for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%{http_code}\\n' http://GATEWAY/hello; done
-
-  # the headers that tell a client its limits, and why it is denied
-  curl -si http://GATEWAY/hello
-
-  # alice has the plan pro, with ten times the limit
-  for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%{http_code}\\n' -H 'X-User-Id: alice' http://GATEWAY/hello; done
-
-  # three charges in any ten seconds
-  for i in 1 2 3 4 5; do curl -s -o /dev/null -w '%{http_code}\\n' -X POST http://GATEWAY/v1/charges; done
-
-  # a leaky bucket: the queue releases two updates a second, and those beyond its size are denied
-  for i in 1 2 3 4 5 6 7 8; do curl -s -o /dev/null -w '%{http_code} after %{time_total} s\\n' -X POST http://GATEWAY/drivers/location & done; wait
-
-  # decisions by rule and outcome, and the clients that are denied most
-  curl -s http://ADMIN/metrics | grep tollgate_decisions_total
-  curl -s http://ADMIN/v1/top
-
-Ctrl-C stops it. `tollgate init` writes a configuration of your own.
-
-";

@@ -21,10 +21,8 @@ use super::reading::{self, Fields, MAX_PATH, MAX_TEXT, is_longer, kind};
 use super::{ServiceState, State as Service, json_response};
 use crate::problem::Problem;
 
-/// Maximum number of checks in a body.
 const MAX_CHECKS: usize = 100;
 
-/// Maximum number of headers in a described request.
 const MAX_HEADERS: usize = 100;
 
 const CHECK_FIELDS: &[&str] = &[

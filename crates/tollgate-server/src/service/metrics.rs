@@ -7,7 +7,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// An endpoint of the service.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Endpoint {
     Check,
@@ -29,7 +28,6 @@ const ENDPOINTS: [&str; 7] = [
     "rls",
 ];
 
-/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Allowed,
@@ -79,21 +77,14 @@ impl Metrics {
                 },
             );
         let ignored_overrides = Counter::default();
-        registry.register(
-            "tollgate_service_requests",
-            "Calls of the service, by endpoint and outcome",
-            requests.clone(),
-        );
-        registry.register(
-            "tollgate_service_request_duration_seconds",
-            "Duration of calls of the service, including waits in queues",
-            durations.clone(),
-        );
-        registry.register(
-            "tollgate_service_ignored_overrides",
-            "Limits of descriptors that were ignored",
-            ignored_overrides.clone(),
-        );
+        let help = "Calls of the service, by endpoint and outcome";
+        registry.register("tollgate_service_requests", help, requests.clone());
+        let name = "tollgate_service_request_duration_seconds";
+        let help = "Duration of calls of the service, including waits in queues";
+        registry.register(name, help, durations.clone());
+        let help = "Limits of descriptors that were ignored";
+        let name = "tollgate_service_ignored_overrides";
+        registry.register(name, help, ignored_overrides.clone());
         let counters = |endpoint| {
             OUTCOMES.map(|outcome| {
                 let labels = [("endpoint", endpoint), ("outcome", outcome)];

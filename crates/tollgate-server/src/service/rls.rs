@@ -50,7 +50,6 @@ pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 pub(super) const OTHER_PATHS: &str = "/envoy.service.ratelimit.v3.RateLimitService/{*method}";
 pub(super) const HEALTH_PATH: &str = "/grpc.health.v1.Health/{*method}";
 
-/// Maximum number of descriptors in a call.
 const MAX_DESCRIPTORS: usize = 64;
 
 #[derive(Debug)]
@@ -92,7 +91,6 @@ pub(super) async fn should_rate_limit(State(state): Service, request: Request) -
     response
 }
 
-/// Any other method.
 pub(super) async fn unknown_method() -> Response<Body> {
     Status::unimplemented("the only method is ShouldRateLimit").into_http()
 }

@@ -14,7 +14,7 @@ use tollgate_server::database::{
     Changed, Database, DatabaseConfig, FieldChange, Import, MAX_RULES, ViolationFilter,
 };
 
-use crate::kit::database::{TestDatabase, block_on, on_both};
+use crate::kit::database::{DatabaseExt as _, TestDatabase, block_on, on_both};
 
 const SCOPE: &str = "default";
 
@@ -328,13 +328,10 @@ async fn fields_left_out_stay_and_null_removes_them(test_database: TestDatabase)
             .unwrap();
     }
 
-    database
-        .set_active(SCOPE, "charges", Some("free"), false)
-        .await
-        .unwrap();
+    let inactive = json!({ "id": "charges", "plan": "free", "active": false });
     let asleep = json!({ "id": "acme", "active": false });
     database
-        .import(SCOPE, &bare, &[asleep], Import::default())
+        .import(SCOPE, &[inactive], &[asleep], Import::default())
         .await
         .unwrap();
     database
@@ -528,9 +525,16 @@ async fn every_change_raises_the_generation_also_by_hand(test_database: TestData
         last = number;
     }
     database.set_rule(SCOPE, &rule("a", 1)).await.unwrap();
-    database.set_active(SCOPE, "a", None, false).await.unwrap();
+    set_active(&database, "a", false).await;
     database.remove_rule(SCOPE, "a", None).await.unwrap();
     assert!(database.generation_number().await.unwrap() >= last + 3);
+}
+
+async fn set_active(database: &Database, id: &str, active: bool) {
+    let rule = json!({ "id": id, "active": active });
+    let rules = [rule];
+    let imported = database.import(SCOPE, &rules, &[], Import::default());
+    assert_eq!(imported.await.unwrap().changed.len(), 1);
 }
 
 async fn inactive_rules_are_listed_and_not_loaded(test_database: TestDatabase) {
@@ -540,13 +544,7 @@ async fn inactive_rules_are_listed_and_not_loaded(test_database: TestDatabase) {
         .replace_all(SCOPE, &[rule("a", 1)], &[client("m"), asleep])
         .await
         .unwrap();
-    assert!(database.set_active(SCOPE, "a", None, false).await.unwrap());
-    assert!(
-        !database
-            .set_active(SCOPE, "nobody", None, false)
-            .await
-            .unwrap()
-    );
+    set_active(&database, "a", false).await;
     let loaded = database.load(SCOPE).await.unwrap();
     assert_eq!((loaded.rules, loaded.clients), (vec![], vec![client("m")]));
     let (rules, clients) = database.list(SCOPE).await.unwrap();
@@ -555,7 +553,7 @@ async fn inactive_rules_are_listed_and_not_loaded(test_database: TestDatabase) {
         (false, false, true)
     );
     assert!(rules[0].updated_us > rules[0].created_us);
-    database.set_active(SCOPE, "a", None, true).await.unwrap();
+    set_active(&database, "a", true).await;
     assert_eq!(database.load(SCOPE).await.unwrap().rules, [rule("a", 1)]);
 }
 

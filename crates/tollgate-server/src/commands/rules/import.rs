@@ -63,7 +63,6 @@ pub(super) fn import(
     report(&imported, args.dry_run, out)
 }
 
-/// The rules and clients of a file.
 struct Documents {
     rules: Vec<Node>,
     clients: Vec<Node>,

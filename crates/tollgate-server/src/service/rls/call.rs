@@ -70,7 +70,6 @@ async fn read_body(mut body: Body) -> Result<Bytes, CallRefusal> {
     }
 }
 
-/// The response to a call.
 pub(super) fn response(message: &impl Message) -> Response<Body> {
     let length = message.encoded_len();
     let mut frame = BytesMut::with_capacity(PREFIX_BYTES + length);

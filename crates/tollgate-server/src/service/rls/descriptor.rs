@@ -11,7 +11,6 @@ use super::generated::envoy::extensions::common::ratelimit::v3::rate_limit_descr
 use super::generated::envoy::r#type::v3::RateLimitUnit;
 use super::refusal::CallRefusal;
 
-/// A descriptor.
 pub(super) struct Descriptor<'a> {
     pub(super) attributes: RequestAttributes<'a>,
     /// Replaces the limits of the rules.

@@ -15,7 +15,8 @@ use tollgate_server::decider::Decider;
 use tollgate_server::live::{Live, LiveConfig, LiveStats, StartError};
 use tollgate_tower::policy::Head;
 
-use crate::kit::database::{TestDatabase, block_on, on_both};
+use crate::kit;
+use crate::kit::database::{DatabaseExt as _, TestDatabase, block_on, on_both};
 use tollgate_testing::TIMEOUT;
 use tollgate_testing::servers::PostgresServer;
 use tollgate_testing::wait::until;
@@ -205,8 +206,7 @@ fn usage_stays_when_the_file_changes() {
                 uri: &uri,
                 headers: &headers,
             };
-            let decision = decider.decide(&head, [203, 0, 113, 7].into());
-            let decision = decision.await.unwrap();
+            let decision = kit::decide(&decider, &head).await;
             (decision.generation(), decision.remaining().unwrap())
         };
         assert_eq!(left().await, (1, 9));
