@@ -20,8 +20,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tollgate_config::AuditConfig;
 
+use crate::counters::Sharded;
 use crate::database::Database;
-use crate::sharded::Sharded;
 use crate::time::unix_micros;
 use backlog::Backlog;
 use fold::Fold;
@@ -124,18 +124,13 @@ impl Trail {
         let mut stats = {
             let backlog = self.state.backlog.lock();
             TrailStats {
-                written: backlog.written,
-                rows: backlog.rows,
-                lost: backlog.lost,
                 backlog: backlog.len(),
-                failures: backlog.failures,
-                folded: backlog.merged,
-                ..TrailStats::default()
+                ..backlog.stats
             }
         };
         stats.held = self.state.limit.held();
         for shard in self.state.shards.all() {
-            let shard = shard.lock();
+            let shard = shard.lock().stats;
             stats.recorded += shard.recorded;
             stats.folded += shard.folded;
             stats.lost += shard.lost;
@@ -170,8 +165,8 @@ impl Drop for Trail {
 
 impl TrailState {
     fn lost(&self) -> u64 {
-        let late = self.backlog.lock().lost;
-        let early: u64 = self.shards.all().map(|shard| shard.lock().lost).sum();
+        let late = self.backlog.lock().stats.lost;
+        let early: u64 = self.shards.all().map(|shard| shard.lock().stats.lost).sum();
         late + early
     }
 
@@ -201,7 +196,7 @@ impl TrailState {
             }
         }
         let mut backlog = self.backlog.lock();
-        backlog.merged += merged;
+        backlog.stats.folded += merged;
         for fold in all.into_values() {
             let AuditConfig {
                 scope,

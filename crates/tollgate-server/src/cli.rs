@@ -10,8 +10,8 @@ use tollgate::Limit;
 use tollgate_simulate::Scenario;
 
 pub(crate) use database::{
-    DatabaseArgs, ExportArgs, ExportFormat, ImportArgs, ListArgs, RemoveArgs, RulesArgs,
-    RulesCommand, SetArgs, ViolationsArgs,
+    DatabaseArgs, ExportArgs, ExportFormat, ImportArgs, RulesArgs, RulesCommand, SetArgs,
+    ViolationsArgs,
 };
 
 /// An exact rate limiter.
@@ -45,7 +45,7 @@ pub(crate) enum Command {
 
     /// Show what a client has used of every rule, and when it is full again. Changes nothing.
     #[command(after_help = INSPECT_EXAMPLES)]
-    Inspect(InspectArgs),
+    Inspect(SubjectArgs),
 
     /// Forget what a client has used, so that its limits are full again.
     #[command(after_help = RESET_EXAMPLES)]
@@ -230,12 +230,6 @@ pub(crate) struct SubjectArgs {
     /// Print one JSON document instead of text.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct InspectArgs {
-    #[command(flatten)]
-    pub(crate) subject: SubjectArgs,
 }
 
 #[derive(Args, Debug)]

@@ -32,7 +32,6 @@ pub use import::{Changed, Import, Imported};
 pub use row::{FieldChange, Stored};
 pub use rules::Loaded;
 pub use violations::{ViolationFilter, ViolationRow};
-pub(crate) use watch::WatchCounts;
 pub use watch::{Watch, WatchStats};
 
 use address::{Address, DatabaseKind};

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 
 use serde::Serialize;
-use tollgate::{Decision, Met, Mode, Rule, Standing, Tier, Verdict};
+use tollgate::{Decision, Limiter, Met, Mode, Rule, Source, Standing, Tier, Verdict};
 use tollgate_config::text::escaped;
 use tollgate_tower::identity;
 use tollgate_tower::policy::{Head, Policy};
@@ -25,10 +25,13 @@ pub(crate) struct ExplainedRequest<'a> {
     pub(crate) cost: Option<u64>,
 }
 
-pub(crate) enum Usage {
-    Known(Box<Decision>),
-    Unreachable,
-    InAnotherProcess,
+/// The decision as the store would make it now, or why it is unknown.
+pub(crate) async fn usage_in(limiter: &Limiter, met: &Met<'_>) -> Result<Decision, &'static str> {
+    let decision = limiter.peek_on(met).await;
+    match decision.source() {
+        Source::Store => Ok(decision),
+        _ => Err("the store cannot be asked"),
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -105,7 +108,7 @@ impl ExplainedRequest<'_> {
     pub(crate) async fn explain(
         &self,
         policy: &Policy,
-        usage: impl AsyncFnOnce(&Met<'_>) -> Usage,
+        usage: impl AsyncFnOnce(&Met<'_>) -> Result<Decision, &'static str>,
     ) -> Explanation {
         let view = policy.view(&self.head, self.peer);
         let client = self.client.filter(|_| view.is_ok());
@@ -144,20 +147,14 @@ impl ExplainedRequest<'_> {
         report.request.endpoint = explanation.route.map(short);
         report.request.cost = Some(explanation.cost);
         let decision = match usage(&met).await {
-            Usage::Known(decision) => Some(decision),
-            Usage::Unreachable => {
-                report.usage_unknown = Some("the store cannot be asked");
-                None
-            }
-            Usage::InAnotherProcess => {
-                report.usage_unknown = Some(
-                    "it is kept in the memory of the running program, which cannot be asked from here",
-                );
+            Ok(decision) => Some(decision),
+            Err(why) => {
+                report.usage_unknown = Some(why);
                 None
             }
         };
         let rule_report = |(id, standing): &(tollgate::Name, Standing<'_>)| match standing {
-            Standing::Applies(rule) => RuleReport::applying(&met, rule, decision.as_deref()),
+            Standing::Applies(rule) => RuleReport::applying(&met, rule, decision.as_ref()),
             Standing::Misses(why) => RuleReport::other(id, why),
             Standing::NotForPlan => RuleReport::other(id, "it has no figures for this plan"),
             _ => RuleReport::other(id, "it is off"),
@@ -178,7 +175,7 @@ impl ExplainedRequest<'_> {
         let explained = (policy.identity()).explain(self.peer, headers, policy.clients());
         let caller = &explained.caller;
         let short = |text: &str| escaped(text, MAX_CHARS);
-        let report = CallerReport {
+        let mut report = CallerReport {
             client: caller.client().map(short),
             how: caller.how().to_string(),
             plan: caller.plan().map(short),
@@ -188,17 +185,14 @@ impl ExplainedRequest<'_> {
             client_sources: explained.client.iter().map(SourceReport::of).collect(),
             plan_sources: explained.plan.iter().map(SourceReport::of).collect(),
         };
-        match named {
-            None => report,
-            Some(client) => CallerReport {
-                client: Some(short(client)),
-                how: "as you named it".to_owned(),
-                plan: policy.clients().plan_of(client).map(short),
-                client_sources: Vec::new(),
-                plan_sources: Vec::new(),
-                ..report
-            },
+        if let Some(client) = named {
+            report.client = Some(short(client));
+            report.how = "as you named it".to_owned();
+            report.plan = policy.clients().plan_of(client).map(short);
+            report.client_sources.clear();
+            report.plan_sources.clear();
         }
+        report
     }
 }
 
@@ -223,9 +217,11 @@ impl RuleReport {
     fn applying(met: &Met<'_>, rule: &Rule, decision: Option<&Decision>) -> Self {
         let mut tiers = decision.iter().flat_map(|decision| decision.tiers());
         let tier = tiers.find(|tier| tier.rule() == rule.id());
-        let mode = match rule.is_shadow() {
-            true => Mode::Shadow,
-            false => Mode::Enforce,
+        let is_shadow = rule.is_shadow();
+        let mode = if is_shadow {
+            Mode::Shadow
+        } else {
+            Mode::Enforce
         };
         let bucket = bucket_values(met, rule).into_iter();
         Self {

@@ -19,7 +19,6 @@ mod metrics;
 mod problem;
 mod serve;
 pub mod service;
-mod sharded;
 mod stalls;
 mod time;
 mod traces;

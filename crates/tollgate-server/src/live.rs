@@ -3,23 +3,22 @@
 //! A new policy is compiled apart from requests and replaces the old one as a whole. An invalid one is refused, logged and counted, and the
 //! last valid one stays in force; an unavailable database changes nothing.
 
-mod cache;
 mod reloader;
 mod rules_database;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tollgate_config::Config;
 use tollgate_tower::policy::Policy;
 
-use crate::database::{WatchCounts, WatchStats};
+use crate::database::WatchStats;
 use crate::failure::Failure;
 use reloader::Reloader;
 
@@ -74,10 +73,9 @@ pub struct LiveStats {
 #[derive(Debug)]
 struct LiveState {
     policy: ArcSwap<Policy>,
-    refused: AtomicU64,
-    failures: AtomicU64,
-    from_cache: AtomicBool,
-    watch: Arc<WatchCounts>,
+    /// Without the generation and what the watch has counted.
+    stats: Mutex<LiveStats>,
+    watch: Arc<Mutex<WatchStats>>,
     /// Notified to reload everything.
     reload: Notify,
 }
@@ -86,9 +84,7 @@ impl LiveState {
     fn new(policy: Policy) -> Self {
         Self {
             policy: ArcSwap::from_pointee(policy.with_generation(1)),
-            refused: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            from_cache: AtomicBool::new(false),
+            stats: Mutex::default(),
             watch: Arc::default(),
             reload: Notify::new(),
         }
@@ -131,10 +127,8 @@ impl Live {
     pub fn stats(&self) -> LiveStats {
         LiveStats {
             generation: self.state.policy.load().generation(),
-            refused: self.state.refused.load(Relaxed),
-            failures: self.state.failures.load(Relaxed),
-            from_cache: self.state.from_cache.load(Relaxed),
-            watch: self.state.watch.stats(),
+            watch: *self.state.watch.lock(),
+            ..*self.state.stats.lock()
         }
     }
 }

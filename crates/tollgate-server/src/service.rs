@@ -11,7 +11,6 @@ mod inspection;
 mod metrics;
 mod reading;
 mod rls;
-mod strict_json;
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::TrailStats;
 use crate::database::ViolationRow;
 
 /// Rows with their numbers, which stay the same however often they are sent.
@@ -15,18 +16,13 @@ pub(super) struct Backlog {
     /// Sent, and perhaps stored. It is sent again until the database has confirmed it.
     sending: Option<Batch>,
     next_number: i64,
-    pub(super) written: u64,
-    pub(super) rows: u64,
-    pub(super) lost: u64,
-    pub(super) failures: u64,
-    /// Folds that were merged with those of other shards.
-    pub(super) merged: u64,
+    pub(super) stats: TrailStats,
 }
 
 impl Backlog {
     pub(super) fn push(&mut self, row: ViolationRow, max: usize) {
         if self.len() >= max {
-            self.lost += row.count.unsigned_abs();
+            self.stats.lost += row.count.unsigned_abs();
             return;
         }
         self.waiting.push_back((self.next_number, row));
@@ -44,8 +40,8 @@ impl Backlog {
 
     pub(super) fn confirmed(&mut self) {
         if let Some(batch) = self.sending.take() {
-            self.written += denials(&*batch);
-            self.rows += batch.len() as u64;
+            self.stats.written += denials(&*batch);
+            self.stats.rows += batch.len() as u64;
         }
     }
 
@@ -60,15 +56,15 @@ impl Backlog {
                 }
                 self.sending = Some(first.into());
             }
-            batch => self.lost += batch.map_or(0, |batch| denials(&*batch)),
+            batch => self.stats.lost += batch.map_or(0, |batch| denials(&*batch)),
         }
     }
 
     /// Loses everything, because there is no time left.
     pub(super) fn give_up(&mut self) {
         let sending = self.sending.take();
-        self.lost += sending.map_or(0, |batch| denials(&*batch));
-        self.lost += denials(&std::mem::take(&mut self.waiting));
+        self.stats.lost += sending.map_or(0, |batch| denials(&*batch));
+        self.stats.lost += denials(&std::mem::take(&mut self.waiting));
     }
 
     pub(super) fn len(&self) -> usize {

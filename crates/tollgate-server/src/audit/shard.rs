@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use foldhash::fast::FixedState;
 
+use super::TrailStats;
 use super::fold::{Fold, Violation};
 
 /// How long after its end a second may still be added to.
@@ -62,9 +63,7 @@ pub(super) struct Shard {
     /// Seconds that were replaced by later ones before they were collected.
     sealed: Vec<Folds>,
     closed: bool,
-    pub(super) recorded: u64,
-    pub(super) folded: u64,
-    pub(super) lost: u64,
+    pub(super) stats: TrailStats,
 }
 
 #[derive(Debug, Default)]
@@ -84,13 +83,13 @@ impl Shard {
     ) -> bool {
         if let Some(fold) = self.slot(second).folds.get_mut(&identity) {
             fold.add(violation);
-            self.folded += 1;
+            self.stats.folded += 1;
         } else if self.closed || limit.is_reached() {
-            self.lost += 1;
+            self.stats.lost += 1;
         } else {
             return false;
         }
-        self.recorded += 1;
+        self.stats.recorded += 1;
         true
     }
 
@@ -106,10 +105,10 @@ impl Shard {
         if self.count(second, identity, violation, limit) {
             return;
         }
-        self.recorded += 1;
+        self.stats.recorded += 1;
         match limit.take() {
             true => drop(self.slot(second).folds.insert(identity, fold)),
-            false => self.lost += 1,
+            false => self.stats.lost += 1,
         }
     }
 
@@ -221,10 +220,13 @@ mod tests {
             }
         }
         assert_eq!(limit.held(), 10);
-        assert_eq!((shard.recorded, shard.lost), (300, 290));
+        assert_eq!((shard.stats.recorded, shard.stats.lost), (300, 290));
         assert_eq!(counts(&shard.take_all(&limit)), 10);
         record(&mut shard, 200, 1, &limit);
-        assert_eq!((shard.recorded, shard.lost, limit.held()), (301, 291, 0));
+        assert_eq!(
+            (shard.stats.recorded, shard.stats.lost, limit.held()),
+            (301, 291, 0)
+        );
     }
 
     #[test]
@@ -238,6 +240,6 @@ mod tests {
             6,
             "a second that seems to be in the future is taken"
         );
-        assert_eq!(shard.recorded, 6);
+        assert_eq!(shard.stats.recorded, 6);
     }
 }

@@ -56,7 +56,7 @@ pub(super) async fn open(state: &TrailState, url: &str) -> Database {
                 return database;
             }
             Err(error) => {
-                state.backlog.lock().failures += 1;
+                state.backlog.lock().stats.failures += 1;
                 if !std::mem::replace(&mut is_failing, true) {
                     tracing::warn!(%error, "cannot open the database of the audit trail; violations wait, as far as there is room");
                 }
@@ -107,7 +107,7 @@ impl Writer<'_> {
                     }
                 }
                 Err(error) => {
-                    self.state.backlog.lock().failures += 1;
+                    self.state.backlog.lock().stats.failures += 1;
                     if !std::mem::replace(&mut self.is_failing, true) {
                         log_failure(&error);
                     }
@@ -152,7 +152,7 @@ async fn sweep(state: &TrailState, database: &Database) {
                 }
             }
             Err(error) => {
-                state.backlog.lock().failures += 1;
+                state.backlog.lock().stats.failures += 1;
                 if !std::mem::replace(&mut is_failing, true) {
                     tracing::warn!(%error, "cannot remove old violations; the audit trail grows");
                 }

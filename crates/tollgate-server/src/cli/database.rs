@@ -68,7 +68,11 @@ pub(crate) struct RulesArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum RulesCommand {
     /// Show the rules as a table.
-    List(ListArgs),
+    List {
+        /// Print JSON instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
     /// Store the rules and clients of a configuration file.
     Import(ImportArgs),
     /// Print the rules and clients in the form of a configuration file.
@@ -76,14 +80,14 @@ pub(crate) enum RulesCommand {
     /// Change a rule, or add one.
     Set(SetArgs),
     /// Remove a rule.
-    Remove(RemoveArgs),
-}
+    Remove {
+        /// The rule's id.
+        id: String,
 
-#[derive(Args, Debug)]
-pub(crate) struct ListArgs {
-    /// Print JSON instead of the table.
-    #[arg(long)]
-    pub(crate) json: bool,
+        /// The plan of the rule; without it, the rule for every plan that has none of its own.
+        #[arg(long)]
+        plan: Option<String>,
+    },
 }
 
 #[derive(Args, Debug)]
@@ -159,16 +163,6 @@ pub(crate) struct SetArgs {
     /// A description.
     #[arg(long)]
     pub(crate) description: Option<String>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct RemoveArgs {
-    /// The rule's id.
-    pub(crate) id: String,
-
-    /// The plan of the rule; without it, the rule for every plan that has none of its own.
-    #[arg(long)]
-    pub(crate) plan: Option<String>,
 }
 
 #[derive(Args, Debug)]

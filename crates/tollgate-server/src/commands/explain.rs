@@ -5,17 +5,21 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
-use tollgate::{Met, Source};
+use tollgate::Met;
 use tollgate_config::text::escaped;
 use tollgate_tower::policy::Head;
 
 use super::configured::Configured;
-use super::{block_on, print_json};
+use super::{block_on, bucket_text, print_json};
 use crate::cli::ExplainArgs;
 use crate::explanation::{
-    CallerReport, DecisionReport, ExplainedRequest, Explanation, RequestReport, RuleReport, Usage,
+    CallerReport, DecisionReport, ExplainedRequest, Explanation, RequestReport, RuleReport,
+    usage_in,
 };
 use crate::failure::Failure;
+
+const IN_MEMORY: &str =
+    "it is kept in the memory of the running program, which cannot be asked from here";
 
 pub(super) fn explain(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Failure> {
     let (method, uri, headers) = read_request(args)?;
@@ -33,15 +37,9 @@ pub(super) fn explain(args: &ExplainArgs, out: &mut impl Write) -> Result<(), Fa
     let report = block_on(async {
         let configured = Configured::read(&args.config).await?;
         let limiter = configured.limiter()?;
-        let usage = async |met: &Met<'_>| {
-            let Some(limiter) = limiter else {
-                return Usage::InAnotherProcess;
-            };
-            let decision = limiter.peek_on(met).await;
-            match decision.source() {
-                Source::Store => Usage::Known(Box::new(decision)),
-                _ => Usage::Unreachable,
-            }
+        let usage = async |met: &Met<'_>| match &limiter {
+            Some(limiter) => usage_in(limiter, met).await,
+            None => Err(IN_MEMORY),
         };
         Ok(request.explain(&configured.policy, usage).await)
     })?;
@@ -140,11 +138,8 @@ fn print_client(caller: &CallerReport, out: &mut impl Write) -> io::Result<()> {
         false => "",
     };
     writeln!(out, "  address   {}{assumed}", caller.address)?;
-    writeln!(
-        out,
-        "  plan      {}",
-        caller.plan.as_deref().unwrap_or("none")
-    )?;
+    let plan = caller.plan.as_deref().unwrap_or("none");
+    writeln!(out, "  plan      {plan}")?;
     for source in caller.client_sources.iter().chain(&caller.plan_sources) {
         writeln!(out, "  {}: {}", source.source, source.outcome)?;
     }
@@ -160,13 +155,7 @@ fn print_applying(rule: &RuleReport, width: usize, out: &mut impl Write) -> io::
     if !notes.is_empty() {
         write!(out, " ({})", notes.join(", "))?;
     }
-    let bucket: Vec<String> = (rule.bucket.iter())
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    let bucket = match bucket.is_empty() {
-        true => "shared by all".to_owned(),
-        false => bucket.join(" "),
-    };
+    let bucket = bucket_text(&rule.bucket);
     write!(out, "\n       {:width$}  bucket {bucket}", "")?;
     if let (Some(used), Some(remaining)) = (rule.used, rule.remaining) {
         write!(out, "; {used} used, {remaining} left")?;

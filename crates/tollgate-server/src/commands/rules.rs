@@ -16,7 +16,7 @@ use tollgate_config::text::escaped;
 use super::database::DatabaseTarget;
 use super::table::write_table;
 use super::{block_on, print_json};
-use crate::cli::{ListArgs, RemoveArgs, RulesArgs, RulesCommand};
+use crate::cli::{RulesArgs, RulesCommand};
 use crate::database::Stored;
 use crate::failure::Failure;
 use crate::time::{utc, utc_second};
@@ -24,29 +24,26 @@ use crate::time::{utc, utc_second};
 pub(super) fn rules(args: &RulesArgs, out: &mut impl Write) -> Result<(), Failure> {
     let target = DatabaseTarget::of(&args.target)?;
     match &args.command {
-        RulesCommand::List(args) => list(&target, args, out),
+        RulesCommand::List { json } => list(&target, *json, out),
         RulesCommand::Import(args) => import::import(&target, args, out),
         RulesCommand::Export(args) => export::export(&target, args, out),
         RulesCommand::Set(args) => set::set(&target, args, out),
-        RulesCommand::Remove(args) => remove(&target, args, out),
+        RulesCommand::Remove { id, plan } => remove(&target, id, plan.as_deref(), out),
     }
 }
 
-fn list(target: &DatabaseTarget, args: &ListArgs, out: &mut impl Write) -> Result<(), Failure> {
+fn list(target: &DatabaseTarget, json: bool, out: &mut impl Write) -> Result<(), Failure> {
     let (rules, _) = target.list()?;
-    if args.json {
-        let rule = |rule: &Stored| {
+    if json {
+        let rules = rules.iter().map(|rule| {
             json!({
                 "rule": rule.document,
                 "active": rule.active,
                 "created": utc(rule.created_us),
                 "updated": utc(rule.updated_us),
             })
-        };
-        return Ok(print_json(
-            out,
-            &rules.iter().map(rule).collect::<Vec<_>>(),
-        )?);
+        });
+        return Ok(print_json(out, &rules.collect::<Vec<_>>())?);
     }
     if rules.is_empty() {
         let scope = escaped(&target.scope, 64);
@@ -117,21 +114,24 @@ fn per_text(list: &Value) -> String {
     }
 }
 
-fn remove(target: &DatabaseTarget, args: &RemoveArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let plan = args.plan.as_deref();
+fn remove(
+    target: &DatabaseTarget,
+    id: &str,
+    plan: Option<&str>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let existed = block_on(async {
         let database = target.open_existing().await?;
-        let existed = database.remove_rule(&target.scope, &args.id, plan).await?;
+        let existed = database.remove_rule(&target.scope, id, plan).await?;
         database.close().await;
         Ok(existed)
     })?;
-    let name = name_of(&args.id, plan);
-    match existed {
-        true => Ok(writeln!(out, "removed {name}")?),
-        false => Err(Failure::BadInput(format!(
-            "there is no {name}; `tollgate rules list` shows all rules"
-        ))),
+    let name = name_of(id, plan);
+    if existed {
+        return Ok(writeln!(out, "removed {name}")?);
     }
+    let message = format!("there is no {name}; `tollgate rules list` shows all rules");
+    Err(Failure::BadInput(message))
 }
 
 fn name_of(id: &str, plan: Option<&str>) -> String {

@@ -13,29 +13,27 @@ use tollgate_tower::policy::{Policy, RequestAttributes};
 
 use super::configured::Configured;
 use super::table::write_table;
-use super::{block_on, print_json};
-use crate::cli::{InspectArgs, ResetArgs, SubjectArgs};
+use super::{block_on, bucket_text, print_json};
+use crate::cli::{ResetArgs, SubjectArgs};
 use crate::failure::Failure;
 use crate::usage::{BucketReport, ResetReport, UsageReport};
 
-pub(super) fn inspect(args: &InspectArgs, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) fn inspect(args: &SubjectArgs, out: &mut impl Write) -> Result<(), Failure> {
     let report = block_on(async {
-        let configured = Configured::read(&args.subject.config).await?;
+        let configured = Configured::read(&args.config).await?;
         let policy = &configured.policy;
-        let subject = read_subject(&args.subject, policy)?;
+        let subject = read_subject(args, policy)?;
         let limiter = limiter(&configured, "inspect")?;
         let used = limiter.inspect_by(policy.rules(), &subject.request()).await;
         let used = used.map_err(|error| unavailable(&error, "usage is unknown"))?;
         Ok(UsageReport::new(&used, policy, &subject))
     })?;
-    if args.subject.json {
+    if args.json {
         return Ok(print_json(out, &report)?);
     }
     if report.buckets.is_empty() {
-        writeln!(
-            out,
-            "nothing is used, and no rule counts by these arguments alone"
-        )?;
+        let nothing = "nothing is used, and no rule counts by these arguments alone";
+        writeln!(out, "{nothing}")?;
         return print_hint(report.hint.as_deref(), out);
     }
     let rows: Vec<[String; 6]> = report.buckets.iter().map(cells).collect();
@@ -144,15 +142,12 @@ fn unknown_attribute(name: &str, policy: &Policy) -> Failure {
 
 /// The limiter over Redis. Usage in memory is out of reach of the command.
 fn limiter(configured: &Configured, command: &str) -> Result<Limiter, Failure> {
-    match configured.limiter()? {
-        Some(limiter) => Ok(limiter),
-        None => {
-            let help = service_help(&configured.config, command);
-            Err(Failure::Unavailable(format!(
-                "usage is kept in the memory of the running program, which cannot be asked from here; {help}"
-            )))
-        }
-    }
+    let in_memory = || {
+        let help = service_help(&configured.config, command);
+        let what = "usage is kept in the memory of the running program";
+        Failure::Unavailable(format!("{what}, which cannot be asked from here; {help}"))
+    };
+    configured.limiter()?.ok_or_else(in_memory)
 }
 
 /// How to ask the decision service instead.
@@ -187,20 +182,15 @@ fn cells(bucket: &BucketReport) -> [String; 6] {
     let number = |figure: Option<u64>| figure.map_or_else(|| "?".to_owned(), |n| n.to_string());
     let rule = bucket.rule.clone().unwrap_or_else(|| "(gone)".to_owned());
     let shadow = if bucket.shadow { " (shadow)" } else { "" };
-    let mut values: Vec<String> = (bucket.bucket.iter())
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    if values.is_empty() {
-        values.push("shared by all".to_owned());
-    }
-    values.extend(bucket.other.as_ref().map(|id| format!("other {id}")));
+    let values = bucket_text(&bucket.bucket);
+    let other = (bucket.other.as_ref()).map_or(String::new(), |id| format!(" other {id}"));
     [
         format!("{rule}{shadow}"),
         bucket.limit.clone().unwrap_or_else(|| "?".to_owned()),
         number(bucket.used),
         number(bucket.remaining),
         duration(bucket.reset_after_ms),
-        values.join(" "),
+        format!("{values}{other}"),
     ]
 }
 

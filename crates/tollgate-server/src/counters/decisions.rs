@@ -12,8 +12,8 @@ use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use tollgate::{Decision, Name, Source, Verdict};
 
+use super::Sharded;
 use crate::database::MAX_RULES;
-use crate::sharded::Sharded;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {

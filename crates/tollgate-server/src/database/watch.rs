@@ -5,9 +5,9 @@
 //! by then; if just as many changes were made since, it is not.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sqlx::postgres::{PgListener, PgPool};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -28,30 +28,11 @@ pub struct WatchStats {
     pub disconnects: u64,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct WatchCounts {
-    polls: AtomicU64,
-    changes: AtomicU64,
-    failures: AtomicU64,
-    disconnects: AtomicU64,
-}
-
-impl WatchCounts {
-    pub(crate) fn stats(&self) -> WatchStats {
-        WatchStats {
-            polls: self.polls.load(Relaxed),
-            changes: self.changes.load(Relaxed),
-            failures: self.failures.load(Relaxed),
-            disconnects: self.disconnects.load(Relaxed),
-        }
-    }
-}
-
 /// Watches a database until it is dropped.
 #[derive(Debug)]
 pub struct Watch {
     generations: watch::Receiver<i64>,
-    counts: Arc<WatchCounts>,
+    counts: Arc<Mutex<WatchStats>>,
     task: JoinHandle<()>,
 }
 
@@ -74,7 +55,7 @@ impl Database {
         &self,
         known: i64,
         config: WatchConfig,
-        counts: Arc<WatchCounts>,
+        counts: Arc<Mutex<WatchStats>>,
     ) -> Watch {
         let default = match self.pool {
             Pool::Sqlite(_) => Duration::from_millis(500),
@@ -108,7 +89,7 @@ impl Watch {
     /// What was counted so far.
     #[must_use]
     pub fn stats(&self) -> WatchStats {
-        self.counts.stats()
+        *self.counts.lock()
     }
 }
 
@@ -122,7 +103,7 @@ struct Watcher {
     database: Database,
     /// Notified when the generation should be read.
     wake: Notify,
-    counts: Arc<WatchCounts>,
+    counts: Arc<Mutex<WatchStats>>,
 }
 
 impl Watcher {
@@ -141,18 +122,16 @@ impl Watcher {
         loop {
             match self.database.generation_number().await {
                 Ok(number) => {
-                    self.counts.polls.fetch_add(1, Relaxed);
+                    self.counts.lock().polls += 1;
                     if std::mem::take(&mut is_failing) {
                         tracing::info!("looking for changes of the rules again");
                     }
                     let has_changed =
                         sender.send_if_modified(|known| std::mem::replace(known, number) != number);
-                    self.counts
-                        .changes
-                        .fetch_add(u64::from(has_changed), Relaxed);
+                    self.counts.lock().changes += u64::from(has_changed);
                 }
                 Err(error) => {
-                    self.counts.failures.fetch_add(1, Relaxed);
+                    self.counts.lock().failures += 1;
                     if !std::mem::replace(&mut is_failing, true) {
                         tracing::warn!(%error, "cannot look for changes of the rules, those in force stay");
                     }
@@ -187,7 +166,7 @@ impl Watcher {
                     }
                 }
             }
-            self.counts.disconnects.fetch_add(1, Relaxed);
+            self.counts.lock().disconnects += 1;
             self.wake.notify_one();
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(MAX_PAUSE);

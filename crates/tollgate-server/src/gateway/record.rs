@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Method, Response};
+use http::{HeaderValue, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use quanta::Instant;
@@ -27,10 +27,9 @@ pub(super) struct RequestRecord {
     began: Instant,
     outcome: Outcome,
     is_counted: bool,
-    /// Only if there is an access log.
-    logged: Option<Box<LoggedRequest>>,
-    /// Only if the request is traced.
-    span: Option<Box<(RequestSpan, Method)>>,
+    /// Only if the request is logged or traced.
+    request: Option<Box<LoggedRequest>>,
+    span: Option<Box<RequestSpan>>,
     tunnel: Option<Tunnel>,
 }
 
@@ -42,21 +41,19 @@ impl RequestRecord {
         request: &mut Parts,
         id: &HeaderValue,
     ) -> Self {
-        let logged = state.log.as_ref().map(|_| {
-            Box::new(LoggedRequest {
-                at: SystemTime::now(),
-                id: id.clone(),
-                method: request.method.clone(),
-                uri: request.uri.clone(),
-                version: request.version,
-            })
-        });
         let tracer = state.decider.tracer();
         let span = tracer.and_then(|tracer| tracer.sample("", &request.headers));
-        let span = span.map(|span| {
+        if let Some(span) = &span {
             context.keep_route();
             span.propagate(&mut request.headers);
-            Box::new((span, request.method.clone()))
+        }
+        let is_kept = state.log.is_some() || span.is_some();
+        let request = is_kept.then(|| LoggedRequest {
+            at: SystemTime::now(),
+            id: id.clone(),
+            method: request.method.clone(),
+            uri: request.uri.clone(),
+            version: request.version,
         });
         Self {
             state: Arc::clone(state),
@@ -64,8 +61,8 @@ impl RequestRecord {
             began: Instant::now(),
             outcome: Outcome::default(),
             is_counted: false,
-            logged,
-            span,
+            request: request.map(Box::new),
+            span: span.map(Box::new),
             tunnel: None,
         }
     }
@@ -116,8 +113,9 @@ impl RequestRecord {
 impl Drop for RequestRecord {
     fn drop(&mut self) {
         self.count();
+        let Some(request) = &self.request else { return };
         let (context, outcome) = (&self.context, &self.outcome);
-        if let (Some(log), Some(request)) = (&self.state.log, &self.logged) {
+        if let Some(log) = &self.state.log {
             let client = (context.address(), context.client());
             let took = self.began.elapsed();
             log.write(&LogLine::new(
@@ -128,15 +126,9 @@ impl Drop for RequestRecord {
                 took,
             ));
         }
-        if let Some(traced) = self.span.take() {
-            let (mut span, method) = *traced;
-            span.add_request(&method, context.route());
-            if let Some(status) = outcome.status {
-                span.add_status(status);
-            }
-            if let Some(decision) = context.decision() {
-                span.add_decision(decision);
-            }
+        if let Some(span) = self.span.take() {
+            let (route, decision) = (context.route(), context.decision());
+            span.finish(&request.method, route, outcome.status, decision);
         }
     }
 }

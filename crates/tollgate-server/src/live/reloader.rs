@@ -1,9 +1,9 @@
 //! Follows the file and the database, and puts new policies into force.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 use tollgate_config::document::Node;
 use tollgate_config::{Config, ConfigFile, RulesFrom};
@@ -12,7 +12,7 @@ use tollgate_tower::policy::Policy;
 
 use super::rules_database::RulesDatabase;
 use super::{LiveConfig, LiveState, StartError};
-use crate::database::{Loaded, WatchCounts};
+use crate::database::{Loaded, WatchStats};
 
 /// An editor may write in several steps, which must not be read in between.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -59,7 +59,7 @@ impl Reloader {
         let watch = FileWatch::of(&live.file);
         let file = ConfigFile::read(&live.file).map_err(StartError::File)?;
         let config = Arc::new(file.parse().map_err(StartError::Invalid)?);
-        let counts = Arc::<WatchCounts>::default();
+        let counts = Arc::<Mutex<WatchStats>>::default();
         let settings =
             (config.database.clone()).filter(|_| config.rules_from == RulesFrom::Database);
         let mut database = settings
@@ -72,10 +72,10 @@ impl Reloader {
             Some(database) => first_of_database(database, &config).await?,
         };
         let state = LiveState {
-            from_cache: (from == FROM_CACHE).into(),
             watch: counts,
             ..LiveState::new(policy)
         };
+        state.stats.lock().from_cache = from == FROM_CACHE;
         log_generation(&state.policy.load(), from);
         let state = Arc::new(state);
         let reloader = Self {
@@ -130,7 +130,7 @@ impl Reloader {
             Ok(file) => file,
             Err(why) => {
                 if self.unreadable.as_ref() != Some(&why) {
-                    self.state.failures.fetch_add(1, Relaxed);
+                    self.state.stats.lock().failures += 1;
                     tracing::error!("{why}: the configuration in force stays");
                     self.unreadable = Some(why);
                 }
@@ -173,7 +173,7 @@ impl Reloader {
         let loaded = match database.load().await {
             Ok(loaded) => loaded,
             Err(error) => {
-                self.state.failures.fetch_add(1, Relaxed);
+                self.state.stats.lock().failures += 1;
                 if was_open && !std::mem::replace(&mut database.is_behind, true) {
                     tracing::warn!(%error, "the rules have changed and cannot be read, those in force stay");
                 }
@@ -183,7 +183,7 @@ impl Reloader {
         if std::mem::take(&mut database.is_behind) {
             tracing::info!("the rules can be read from the database again");
         }
-        if loaded.has_same_content(&database.in_force) && !self.state.from_cache.load(Relaxed) {
+        if loaded.has_same_content(&database.in_force) && !self.state.stats.lock().from_cache {
             database.pending = None;
             return;
         }
@@ -241,13 +241,13 @@ impl Reloader {
         if let (Some(content), Some(database)) = (content, &mut self.database) {
             database.pending = None;
             database.in_force = content;
-            self.state.from_cache.store(false, Relaxed);
+            self.state.stats.lock().from_cache = false;
             database.write_cache().await;
         }
     }
 
     fn refuse(&self, from: &str, problems: &str) {
-        self.state.refused.fetch_add(1, Relaxed);
+        self.state.stats.lock().refused += 1;
         let generation = self.state.policy.load().generation();
         tracing::error!(
             generation,

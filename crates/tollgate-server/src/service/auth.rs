@@ -37,9 +37,8 @@ pub(super) struct Auth {
 
 impl Auth {
     pub(super) fn new(decider: &Decider, config: &tollgate_config::Service) -> Self {
-        let max_waiting = config
-            .waiting
-            .max_waiting_with(config.connections.max_connections);
+        let connections = config.connections.max_connections;
+        let max_waiting = config.waiting.max_waiting_with(connections);
         let wait_limits = WaitLimits::new(max_waiting, config.waiting.per_address);
         // Other gateways forward paths as they came, and preflights too.
         let layer = (decider.layer().dialect(Dialect::Http))
@@ -125,28 +124,23 @@ async fn answer(
     let peer = (parts.extensions.get::<PeerAddr>())
         .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0.ip());
     let mut context = RequestContext::new(peer, state.decider.policy());
-    state
-        .auth
-        .warn_of_untrusted_gateway(&context, &parts.headers);
+    let auth = &state.auth;
+    auth.warn_of_untrusted_gateway(&context, &parts.headers);
     let span = state.span(names.span, &parts.headers);
     if span.is_some() {
         context.keep_route();
     }
-    let gate = &state.auth.gate;
-    let response = match gate.admit(&mut parts, &mut context).await {
+    let response = match auth.gate.admit(&mut parts, &mut context).await {
         Ok(()) => {
             let mut response = Response::new(Body::empty());
-            gate.add_headers(&context, response.headers_mut());
+            auth.gate.add_headers(&context, response.headers_mut());
             response
         }
         Err(denied) => denied.map(Body::from),
     };
-    if let Some(mut span) = span {
-        span.add_request(&parts.method, context.route());
-        span.add_status(response.status());
-        if let Some(decision) = context.decision() {
-            span.add_decision(decision);
-        }
+    if let Some(span) = span {
+        let (route, status) = (context.route(), Some(response.status()));
+        span.finish(&parts.method, route, status, context.decision());
     }
     Ok(response)
 }

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use http::{Response, StatusCode};
 use serde_json::Value;
-use tollgate::{Source, StoreError};
+use tollgate::StoreError;
 use tollgate_config::document::shortened;
 use tollgate_config::text::escaped;
 use tollgate_tower::policy::{Policy, Refusal, RequestAttributes};
@@ -16,7 +16,7 @@ use super::check::{DescribedRequest, SUBJECT_FIELDS, read_attributes};
 use super::metrics::Endpoint;
 use super::reading::{self, Fields};
 use super::{ServiceState, State as Service, json_response};
-use crate::explanation::{ExplainedRequest, Usage};
+use crate::explanation::{ExplainedRequest, usage_in};
 use crate::problem::Problem;
 use crate::usage::{ResetReport, UsageReport};
 
@@ -48,13 +48,7 @@ async fn explained(state: &ServiceState, request: Request) -> Result<Response<Bo
         cost: described.cost,
     };
     let (policy, limiter) = (state.decider.policy(), state.decider.limiter());
-    let report = request.explain(&policy, async |met| {
-        let decision = limiter.peek_on(met).await;
-        match decision.source() {
-            Source::Store => Usage::Known(Box::new(decision)),
-            _ => Usage::Unreachable,
-        }
-    });
+    let report = request.explain(&policy, async |met| usage_in(limiter, met).await);
     Ok(json_response(&report.await))
 }
 

@@ -41,6 +41,7 @@ use super::{ServiceState, State as Service};
 use crate::problem::Problem;
 use descriptor::Descriptor;
 use generated::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use generated::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use generated::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use refusal::{CallRefusal, RefusalLog};
 
@@ -121,7 +122,7 @@ async fn decide(
     headers: &HeaderMap,
 ) -> Result<(RateLimitResponse, Outcome), CallRefusal> {
     if !is_limited(state, request)? {
-        return Ok((answer::unlimited(request), Outcome::Allowed));
+        return Ok((answer::for_all(request, Code::Ok), Outcome::Allowed));
     }
     check(request)?;
     let policy = state.decider.policy();
@@ -220,10 +221,10 @@ fn sender(request: &RateLimitRequest) -> String {
             known.push(format!("{key} {}", shown(&entry.value)));
         }
     }
-    match known.is_empty() {
-        true => "unknown".to_owned(),
-        false => known.join(", "),
+    if known.is_empty() {
+        known.push("unknown".to_owned());
     }
+    known.join(", ")
 }
 
 /// Bytes from clients, escaped for the log.

@@ -100,6 +100,23 @@ impl RequestSpan {
         }
     }
 
+    /// Completes the span of an HTTP request.
+    pub(crate) fn finish(
+        mut self,
+        method: &Method,
+        route: Option<&str>,
+        status: Option<StatusCode>,
+        decision: Option<&Decision>,
+    ) {
+        self.add_request(method, route);
+        if let Some(status) = status {
+            self.add_status(status);
+        }
+        if let Some(decision) = decision {
+            self.add_decision(decision);
+        }
+    }
+
     /// Adds the method, and the pattern of the path if a rule, cost or route has one.
     pub(crate) fn add_request(&mut self, method: &Method, route: Option<&str>) {
         let method = known_method(method);

@@ -49,11 +49,6 @@ pub(super) fn decided(joint: &Joint, answers: &Answers) -> (RateLimitResponse, O
     (response, outcome)
 }
 
-/// The response to a call of a domain that is not limited.
-pub(super) fn unlimited(request: &RateLimitRequest) -> RateLimitResponse {
-    for_all(request, Code::Ok)
-}
-
 /// The response to a call that is denied without a limit.
 pub(super) fn refused(request: &RateLimitRequest, refusal: &CallRefusal) -> RateLimitResponse {
     let detail = refusal.detail();
@@ -63,13 +58,14 @@ pub(super) fn refused(request: &RateLimitRequest, refusal: &CallRefusal) -> Rate
         raw_body: body.to_vec(),
         dynamic_metadata: Some(fields([
             ("allowed", Kind::BoolValue(false)),
-            ("refused", Kind::StringValue(detail.into_owned())),
+            ("refused", text(detail)),
         ])),
         ..for_all(request, Code::OverLimit)
     }
 }
 
-fn for_all(request: &RateLimitRequest, code: Code) -> RateLimitResponse {
+/// A response with the same code for all descriptors.
+pub(super) fn for_all(request: &RateLimitRequest, code: Code) -> RateLimitResponse {
     let status = DescriptorStatus {
         code: code.into(),
         ..DescriptorStatus::default()
@@ -92,9 +88,10 @@ fn status(decision: &Decision) -> DescriptorStatus {
 }
 
 fn code(is_admitted: bool) -> Code {
-    match is_admitted {
-        true => Code::Ok,
-        false => Code::OverLimit,
+    if is_admitted {
+        Code::Ok
+    } else {
+        Code::OverLimit
     }
 }
 
@@ -145,38 +142,32 @@ fn metadata(decision: &Decision, denial: Option<&Denial<'_>>) -> Struct {
     let rule = decision.tier().map_or("", |tier| tier.rule().as_str());
     let shadows = decision.tiers().iter().filter(|tier| tier.is_shadow());
     let would_deny = shadows.filter(|tier| !tier.verdict().allowed());
+    let shadow_denied = would_deny.map(|tier| tier.rule().as_str());
     let violated: Vec<&str> = denial.map_or_else(Vec::new, |denial| denial.violated().collect());
     fields([
         ("allowed", Kind::BoolValue(denial.is_none())),
-        ("rule", Kind::StringValue(rule.to_owned())),
+        ("rule", text(rule)),
         ("violated", list(violated.into_iter())),
-        (
-            "shadow_denied",
-            list(would_deny.map(|tier| tier.rule().as_str())),
-        ),
-        (
-            "source",
-            Kind::StringValue(decision.source().as_str().to_owned()),
-        ),
-        (
-            "generation",
-            Kind::StringValue(decision.generation().to_string()),
-        ),
+        ("shadow_denied", list(shadow_denied)),
+        ("source", text(decision.source().as_str())),
+        ("generation", text(decision.generation().to_string())),
     ])
 }
 
+fn text(text: impl Into<String>) -> Kind {
+    Kind::StringValue(text.into())
+}
+
 fn list<'a>(words: impl Iterator<Item = &'a str>) -> Kind {
-    let values = words.map(|word| Value {
-        kind: Some(Kind::StringValue(word.to_owned())),
-    });
-    Kind::ListValue(ListValue {
-        values: values.collect(),
-    })
+    let value = |word| Value {
+        kind: Some(text(word)),
+    };
+    let values = words.map(value).collect();
+    Kind::ListValue(ListValue { values })
 }
 
 fn fields<const N: usize>(fields: [(&str, Kind); N]) -> Struct {
     let field = |(name, kind): (&str, Kind)| (name.to_owned(), Value { kind: Some(kind) });
-    Struct {
-        fields: fields.into_iter().map(field).collect(),
-    }
+    let fields = fields.into_iter().map(field).collect();
+    Struct { fields }
 }
