@@ -118,7 +118,6 @@ impl Trail {
     }
 
     /// What became of all violations so far.
-    #[must_use]
     pub fn stats(&self) -> TrailStats {
         // The backlog first: what is collected meanwhile may be missing, and never counts twice.
         let mut stats = {

@@ -63,16 +63,7 @@ pub(crate) enum Command {
 /// The default configuration file.
 pub(crate) const CONFIG_FILE: &str = "tollgate.yaml";
 
-const SERVE_EXAMPLES: &str = "\
-Examples:
-  tollgate serve                      with tollgate.yaml, or as a demo if there is none
-  tollgate serve -c /etc/tollgate.yaml
-
-Signals: TERM and INT shut it down once all requests in flight have ended, a second one at once; HUP reloads the configuration and the \
-rules, which also happens automatically; USR1 reopens the access log; USR2 restarts the program from its file and hands the sockets over, \
-without dropping a request.
-
-Exit codes: 0 shut down, 1 it could not start or was stopped at once, 2 the configuration is invalid.";
+const SERVE_EXAMPLES: &str = include_str!("../assets/help/serve.txt");
 
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
@@ -81,11 +72,7 @@ pub(crate) struct ServeArgs {
     pub(crate) config: Option<PathBuf>,
 }
 
-const CHECK_CONFIG_EXAMPLES: &str = "\
-Variables such as ${TOLLGATE_ADMIN_TOKEN} are taken from the environment, so set them as for `tollgate serve`. Certificates and \
-keys are opened, unless --no-files is given. No connections are made.
-
-Exit codes: 0 fine (warnings allowed), 1 the file could not be read, 2 it is invalid.";
+const CHECK_CONFIG_EXAMPLES: &str = include_str!("../assets/help/check-config.txt");
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckConfigArgs {
@@ -106,15 +93,7 @@ pub(crate) struct CheckConfigArgs {
     pub(crate) no_files: bool,
 }
 
-const EXPLAIN_EXAMPLES: &str = "\
-Examples:
-  tollgate explain GET /v1/charges/ch_7 --ip 203.0.113.7
-  tollgate explain POST https://api.example.com/v1/charges -H 'X-API-Key: …' --json
-  tollgate explain GET / --client 42                   x-user-id:42, if X-User-Id names clients
-
-Rules are read from the file or the database, and usage from Redis if it is kept there. Nothing is charged.
-
-Exit codes: 0 done, 1 the file or the database could not be read, 2 bad input.";
+const EXPLAIN_EXAMPLES: &str = include_str!("../assets/help/explain.txt");
 
 #[derive(Args, Debug)]
 pub(crate) struct ExplainArgs {
@@ -160,32 +139,9 @@ pub(crate) struct InitArgs {
     pub(crate) force: bool,
 }
 
-const INSPECT_EXAMPLES: &str = "\
-Examples:
-  tollgate inspect --client merchant_123               what it has used of every rule, on all routes
-  tollgate inspect --ip 203.0.113.7 --json
-  tollgate inspect --client merchant_123 --path /v1/charges --method POST
-  tollgate inspect                                     what all clients share
+const INSPECT_EXAMPLES: &str = include_str!("../assets/help/inspect.txt");
 
-The buckets that such a request would meet come first, used or not; then other used buckets of the same client, as \"other\" and a hash of \
-their unknown values. Nothing is charged or changed, and no keys are scanned. Usage is read from the Redis of the configuration; usage in \
-memory is known only to the running program, whose decision service serves POST /v1/inspect.
-
-Exit codes: 0 done, 1 the file, the database or Redis could not be reached, 2 bad input.";
-
-const RESET_EXAMPLES: &str = "\
-Examples:
-  tollgate reset --client merchant_123                 what it has used, on all routes
-  tollgate reset --ip 203.0.113.7 --json
-  tollgate reset --everybody                           what rules with per: [] have counted
-  tollgate reset --everybody --path /v1/charges        what all clients of this path share
-
-Forgets what the named client has used. A rule that counts by two dimensions, such as per: [ip, client], is reset if both are named. \
-What clients share, such as a limit for all or for a route, stays, unless --everybody is given instead of a client. Programs that remember a \
-denial keep to it for up to five seconds. Usage is changed in the Redis of the configuration; usage in memory is known only to the running \
-program, whose decision service serves POST /v1/reset.
-
-Exit codes: 0 done, 1 the file, the database or Redis could not be reached, 2 bad input.";
+const RESET_EXAMPLES: &str = include_str!("../assets/help/reset.txt");
 
 /// Whose usage.
 #[derive(Args, Debug)]
@@ -242,25 +198,9 @@ pub(crate) struct ResetArgs {
     pub(crate) everybody: bool,
 }
 
-const SIMULATE_ABOUT: &str = "\
-Runs token bucket, leaky bucket, fixed window, sliding log and sliding counter on the same arrivals, on a simulated \
-clock, and shows what each admits: as a table, and as a chart in SVG and PNG.
+const SIMULATE_ABOUT: &str = include_str!("../assets/help/simulate-about.txt");
 
-All five are derived from one limit of N per period with a burst or queue of B: the token bucket gets N per period \
-and bursts of B, the leaky bucket drains N per period from a queue of B, and the windows allow N in each period.";
-
-const SIMULATE_EXAMPLES: &str = "\
-Examples:
-  tollgate simulate                                   two bursts around a full minute
-  tollgate simulate surge --seed 7                    ten times the traffic, other arrivals
-  tollgate simulate drivers --out charts/drivers      writes charts/drivers.svg and .png
-  tollgate simulate boundary --limit \"100/min burst 20\"
-  tollgate simulate --csv access.csv --limit \"50/s burst 100\" --json
-
-A CSV has one request per line: its time, in seconds since the epoch with decimals (1767610798.25) or in whole \
-milliseconds (1767610798250), and optionally its cost, a whole number. A first line of names is skipped.
-
-Exit codes: 0 done, 1 a file could not be written, 2 bad input.";
+const SIMULATE_EXAMPLES: &str = include_str!("../assets/help/simulate.txt");
 
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {

@@ -92,7 +92,6 @@ fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     writeln!(out)
 }
 
-/// The dimensions and values that identify a bucket.
 fn bucket_text(values: &[(&'static str, String)]) -> String {
     if values.is_empty() {
         return "shared by all".to_owned();

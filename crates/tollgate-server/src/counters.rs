@@ -18,7 +18,6 @@ pub(crate) struct Sharded<T, const SHARDS: usize>([CacheLine<T>; SHARDS]);
 struct CacheLine<T>(T);
 
 impl<T, const SHARDS: usize> Sharded<T, SHARDS> {
-    /// The shard of this thread.
     pub(crate) fn mine(&self) -> &T {
         &self.0[thread_number() % SHARDS].0
     }

@@ -229,7 +229,6 @@ impl fmt::Debug for Database {
     }
 }
 
-/// Why a piece of work ended early.
 enum Interrupted {
     Driver(sqlx::Error),
     Other(DatabaseError),

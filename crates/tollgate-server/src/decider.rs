@@ -101,25 +101,21 @@ impl Decider {
     }
 
     /// The policy in force. A request is decided by one policy, whatever comes into force meanwhile.
-    #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.live.policy())
     }
 
     /// How the policy comes into force.
-    #[must_use]
     pub fn live(&self) -> &Live {
         &self.live
     }
 
     /// The limiter.
-    #[must_use]
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
     }
 
     /// The audit trail.
-    #[must_use]
     pub fn trail(&self) -> Option<&Trail> {
         self.records.trail.as_ref()
     }
@@ -210,7 +206,6 @@ pub(crate) fn bucket_values<'a>(
     met.bucket(rule).parts().map(named).collect()
 }
 
-/// The name of a dimension in reports.
 pub(crate) fn dimension_name(dimension: Dimension) -> &'static str {
     match dimension {
         Dimension::Client => "client",

@@ -41,7 +41,6 @@ pub(crate) struct Explanation {
     pub(crate) caller: CallerReport,
     pub(crate) rules: Vec<RuleReport>,
     pub(crate) decision: Option<DecisionReport>,
-    /// Why usage is not reported.
     pub(crate) usage_unknown: Option<&'static str>,
 }
 

@@ -7,7 +7,6 @@ use tollgate_simulate::SimulateError;
 
 use crate::database::DatabaseError;
 
-/// Why the program did not do what it was asked to do.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Something could not be read, written or reached: exit code 1.

@@ -112,7 +112,6 @@ impl Live {
     }
 
     /// The policy in force.
-    #[must_use]
     pub fn policy(&self) -> Guard<Arc<Policy>> {
         self.state.policy.load()
     }
@@ -123,7 +122,6 @@ impl Live {
     }
 
     /// What became of the policies so far.
-    #[must_use]
     pub fn stats(&self) -> LiveStats {
         LiveStats {
             generation: self.state.policy.load().generation(),
@@ -141,46 +139,39 @@ impl Drop for Live {
 
 /// Why there is no policy at the start.
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The configuration file could not be read.
-    File(String),
-    /// The configuration, or the content of the database, is invalid: all problems, with their places.
-    Invalid(String),
-    /// The rules are in an unavailable database, and there is no valid cache.
-    NoRules {
-        /// The error of the database.
-        database: String,
-        /// The cache, and why it cannot be used; `None` if none is configured.
-        cache: Option<(PathBuf, String)>,
-    },
+pub struct StartError {
+    message: String,
+    /// Whether the configuration or the content of the database is invalid. The message has all problems, with their places.
+    is_invalid: bool,
 }
 
 impl StartError {
+    fn invalid(problems: impl Into<String>) -> Self {
+        Self {
+            message: problems.into(),
+            is_invalid: true,
+        }
+    }
+
+    fn unavailable(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            is_invalid: false,
+        }
+    }
+
     /// The failure of a command with this configuration file.
     pub(crate) fn into_failure(self, file: &Path) -> Failure {
-        match self {
-            Self::Invalid(problems) => Failure::invalid(file.display(), &problems),
-            other => Failure::Unavailable(other.to_string()),
+        match self.is_invalid {
+            true => Failure::invalid(file.display(), &self.message),
+            false => Failure::Unavailable(self.message),
         }
     }
 }
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(why) => f.write_str(why),
-            Self::Invalid(problems) => f.write_str(problems.trim_end()),
-            Self::NoRules { database, cache } => {
-                write!(f, "there are no rules to enforce: {database}; ")?;
-                match cache {
-                    None => f.write_str(
-                        "with `database: { cache: FILE }` the last valid rules are kept for such a start",
-                    ),
-                    Some((file, why)) => write!(f, "and the cache {} {why}", file.display()),
-                }
-            }
-        }
+        f.write_str(self.message.trim_end())
     }
 }
 

@@ -142,7 +142,6 @@ impl MetricsEncoder<'_> {
             .encode_info(&[label])
     }
 
-    /// Counters by their labels.
     fn counters<'l, const N: usize>(
         &mut self,
         name: &str,
@@ -156,7 +155,6 @@ impl MetricsEncoder<'_> {
         Ok(())
     }
 
-    /// Gauges by their labels.
     fn gauges<'l, const N: usize>(
         &mut self,
         name: &str,

@@ -6,7 +6,6 @@ use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use tollgate_tower::answer::{Dialect, failure};
 
-/// A response that is an error.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,

@@ -145,12 +145,10 @@ enum Signal {
     Stop,
 }
 
-/// The signals that the program handles.
 #[derive(Debug)]
 struct Signals(Vec<(SignalStream, Signal)>);
 
 impl Signals {
-    /// Handles them from now on.
     fn listen() -> io::Result<Self> {
         let signals = [
             (SignalKind::hangup(), Signal::Reload),
@@ -183,14 +181,27 @@ impl Signals {
     }
 }
 
+/// Tasks that are stopped together.
+#[derive(Debug, Default)]
+struct Tasks {
+    tracker: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    async fn end(&self) {
+        self.stop.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
 struct Running {
     decider: Decider,
     health: Arc<Health>,
-    listeners: TaskTracker,
-    stop_listeners: CancellationToken,
+    listeners: Tasks,
     access_log: Option<LogFile>,
-    admin: TaskTracker,
-    stop_admin: CancellationToken,
+    admin: Tasks,
     monitor: tokio::task::JoinHandle<()>,
     shutdown_delay: Duration,
 }
@@ -204,14 +215,15 @@ impl Running {
     ) -> Result<Self, Failure> {
         let health = Arc::new(Health::default());
         health.stalls.watch();
-        let (admin_tasks, stop_admin) = (TaskTracker::new(), CancellationToken::new());
+        let admin_tasks = Tasks::default();
         let token = (source.config().admin.as_ref()).and_then(|admin| admin.token.as_ref());
         let admin = Admin::new(token, Arc::clone(&health));
         let admin_server = admin_server(source.config(), budget, &admin);
         let open_admin = || -> Result<(), Failure> {
             if let Some(socket) = sockets.take("admin")? {
-                let (handler, stop) = (RouterHandler(admin.router()), stop_admin.clone());
-                admin_tasks.spawn(server::serve(socket, admin_server.clone(), stop, handler));
+                let (handler, stop) = (RouterHandler(admin.router()), admin_tasks.stop.clone());
+                let serving = server::serve(socket, admin_server.clone(), stop, handler);
+                admin_tasks.tracker.spawn(serving);
             }
             Ok(())
         };
@@ -233,7 +245,7 @@ impl Running {
             }
             None => decider,
         };
-        let (listeners, stop_listeners) = (TaskTracker::new(), CancellationToken::new());
+        let listeners = Tasks::default();
         let opening = listeners::Opening {
             decider: &decider,
             config: &config,
@@ -241,7 +253,6 @@ impl Running {
             budget,
             registry: &mut registry,
             tasks: &listeners,
-            stop: &stop_listeners,
         };
         let access_log = opening.open_all(source)?;
         admin.open(Program {
@@ -260,10 +271,8 @@ impl Running {
             decider,
             health,
             listeners,
-            stop_listeners,
             access_log,
             admin: admin_tasks,
-            stop_admin,
             shutdown_delay: config.shutdown_delay,
         })
     }
@@ -282,15 +291,11 @@ impl Running {
                     tokio::time::sleep(self.shutdown_delay).await;
                     drop(sockets);
                 }
-                None => self.stop_admin.cancel(),
+                None => self.admin.stop.cancel(),
             }
-            self.stop_listeners.cancel();
-            self.listeners.close();
-            self.listeners.wait().await;
+            self.listeners.end().await;
             // Last, because health checks must still learn that it is stopping.
-            self.stop_admin.cancel();
-            self.admin.close();
-            self.admin.wait().await;
+            self.admin.end().await;
             self.close().await;
         };
         tokio::select! {

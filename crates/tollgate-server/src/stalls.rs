@@ -27,7 +27,6 @@ const THRESHOLD: Duration = Duration::from_millis(10);
 /// How long the longest stall is remembered.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The stalls of this process so far.
 #[derive(Debug, Default)]
 pub(crate) struct Stalls {
     count: AtomicU64,

@@ -25,7 +25,6 @@ pub(crate) struct UsageReport {
     pub(crate) hint: Option<String>,
 }
 
-/// What a reset forgot.
 #[derive(Debug, Serialize)]
 pub(crate) struct ResetReport {
     pub(crate) generation: u64,

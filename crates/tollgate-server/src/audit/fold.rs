@@ -102,7 +102,6 @@ impl Violation<'_> {
         name
     }
 
-    /// Whether a row has this endpoint.
     fn is_at(&self, stored: Option<&str>) -> bool {
         // Most need no escapes.
         let is_equal = match (stored, self.method, self.route) {

@@ -7,31 +7,9 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use tollgate::Limit;
 
-pub(super) const RULES_EXAMPLES: &str = "\
-Examples:
-  tollgate rules list                                     from the database of tollgate.yaml
-  tollgate rules list --database sqlite:tollgate.db
-  tollgate rules import rules.yaml --dry-run              lists every change; secrets are shown as ***
-  tollgate rules import rules.yaml --if-empty             for the first start
-  tollgate rules export > rules.yaml
-  tollgate rules set charges --plan free --limit \"10/s burst 50\" --mode shadow
-  tollgate rules remove charges --plan free
+pub(super) const RULES_EXAMPLES: &str = include_str!("../../assets/help/rules.txt");
 
-Everything is validated before anything is written, and a change is applied completely or not at all. Programs that take their \
-rules from this database apply it at once (PostgreSQL) or within half a second (SQLite).
-
-Exit codes: 0 done, 1 the database or a file could not be reached, 2 bad input.";
-
-pub(super) const VIOLATIONS_EXAMPLES: &str = "\
-Examples:
-  tollgate violations --since 1h
-  tollgate violations --client merchant_123 --limit 20 --json
-
-The newest come first. A row stands for all denials of one bucket in one second, with the time of the first (UTC) and their \
-number. Client, address and endpoint are those of the first; \"+others\" marks that there were others, because many may share a \
-bucket.
-
-Exit codes: 0 done, 1 the database could not be reached, 2 bad input.";
+pub(super) const VIOLATIONS_EXAMPLES: &str = include_str!("../../assets/help/violations.txt");
 
 /// Which database.
 #[derive(Args, Debug)]

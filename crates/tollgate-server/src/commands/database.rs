@@ -60,7 +60,6 @@ impl DatabaseTarget {
         Ok(Database::open_existing(&self.url).await?)
     }
 
-    /// All rules and clients of the scope.
     pub(super) fn list(&self) -> Result<(Vec<Stored>, Vec<Stored>), Failure> {
         block_on(async {
             let database = self.open_existing().await?;

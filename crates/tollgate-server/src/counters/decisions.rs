@@ -105,7 +105,6 @@ impl Decisions {
         }
     }
 
-    /// The counters of all rules, by name.
     pub(crate) fn all(&self) -> Vec<(&'static str, Arc<RuleCounts>)> {
         let known = self.known.load();
         let mut all: Vec<_> = (known.iter())

@@ -53,7 +53,6 @@ pub(crate) struct TopReport {
 pub(crate) struct DeniedClient {
     /// Its name, escaped.
     pub(crate) client: String,
-    /// The rule that denied it.
     pub(crate) rule: &'static str,
     /// Number of denials, at most.
     pub(crate) denied: u64,
@@ -72,7 +71,6 @@ impl Default for TopDenied {
 }
 
 impl TopDenied {
-    /// Counts a denial by this rule.
     pub(crate) fn count(&self, met: &Met<'_>, rule: Name) {
         match (met.client(), met.ip()) {
             (Some(client), _) => self.count_client(client, rule, self.window()),
@@ -94,7 +92,6 @@ impl TopDenied {
         count_in(&mut shard.current, identity, client, rule.as_str());
     }
 
-    /// Reports at most this many clients.
     pub(crate) fn report(&self, max: usize) -> TopReport {
         self.report_at(self.window(), max)
     }

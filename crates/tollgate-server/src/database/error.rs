@@ -37,7 +37,6 @@ impl DatabaseError {
     }
 
     /// Whether the same would fail again because of the input, and not because of the database or the way to it.
-    #[must_use]
     pub fn is_bad_input(&self) -> bool {
         self.kind == Kind::BadInput
     }

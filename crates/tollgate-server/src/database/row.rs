@@ -169,7 +169,6 @@ impl Row {
         self.text("api_key_sha256")
     }
 
-    /// The name that messages use.
     pub(super) fn name(&self) -> String {
         display_name(self.table, self.id(), self.rule_plan())
     }

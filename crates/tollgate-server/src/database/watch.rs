@@ -43,20 +43,10 @@ const MIN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 impl Database {
-    /// Starts to watch. `known` is the generation that the caller has loaded; if it has changed by now, that is reported at once.
-    /// Must be called within a tokio runtime.
+    /// Starts to watch, and counts in `counts`. `known` is the generation that the caller has loaded; if it has changed by now, that is
+    /// reported at once. Must be called within a tokio runtime.
     #[must_use]
-    pub fn watch(&self, known: i64, config: WatchConfig) -> Watch {
-        self.watch_with(known, config, Arc::default())
-    }
-
-    /// As [`watch`](Self::watch), with counters of the caller.
-    pub(crate) fn watch_with(
-        &self,
-        known: i64,
-        config: WatchConfig,
-        counts: Arc<Mutex<WatchStats>>,
-    ) -> Watch {
+    pub fn watch(&self, known: i64, config: WatchConfig, counts: Arc<Mutex<WatchStats>>) -> Watch {
         let default = match self.pool {
             Pool::Sqlite(_) => Duration::from_millis(500),
             Pool::Postgres(_) => Duration::from_secs(30),
@@ -87,7 +77,6 @@ impl Watch {
     }
 
     /// What was counted so far.
-    #[must_use]
     pub fn stats(&self) -> WatchStats {
         *self.counts.lock()
     }

@@ -57,8 +57,8 @@ impl Reloader {
     ) -> Result<(Self, Arc<LiveState>, Arc<Config>), StartError> {
         // Before the file is read, so that no change is missed.
         let watch = FileWatch::of(&live.file);
-        let file = ConfigFile::read(&live.file).map_err(StartError::File)?;
-        let config = Arc::new(file.parse().map_err(StartError::Invalid)?);
+        let file = ConfigFile::read(&live.file).map_err(StartError::unavailable)?;
+        let config = Arc::new(file.parse().map_err(StartError::invalid)?);
         let counts = Arc::<Mutex<WatchStats>>::default();
         let settings =
             (config.database.clone()).filter(|_| config.rules_from == RulesFrom::Database);
@@ -66,7 +66,7 @@ impl Reloader {
             .map(|settings| RulesDatabase::new(settings, live.writes_cache, Arc::clone(&counts)));
         let (policy, from) = match &mut database {
             None => (
-                compile(&config, None).await.map_err(StartError::Invalid)?,
+                compile(&config, None).await.map_err(StartError::invalid)?,
                 FROM_FILE,
             ),
             Some(database) => first_of_database(database, &config).await?,
@@ -280,29 +280,33 @@ async fn first_of_database(
                 database.write_cache().await;
                 return Ok((policy, FROM_DATABASE));
             }
-            Err(problems) => StartError::Invalid(problems),
+            Err(problems) => StartError::invalid(problems),
         },
-        Err(error) => StartError::NoRules {
-            database: error.to_string(),
-            cache: None,
-        },
+        Err(error) => StartError::unavailable(format!("there are no rules to enforce: {error}; ")),
     };
-    let loaded = match (database.read_cache(), error) {
-        (Some(Ok(loaded)), error) => {
+    let loaded = match database.read_cache() {
+        Some(Ok(loaded)) => {
             tracing::warn!(%error, "the rules of the database cannot be used, using the last valid ones from the cache");
             loaded
         }
-        (Some(Err(cache)), StartError::NoRules { database, .. }) => {
-            let cache = Some(cache);
-            return Err(StartError::NoRules { database, cache });
+        _ if error.is_invalid => return Err(error),
+        Some(Err(why)) => {
+            return Err(StartError::unavailable(format!(
+                "{}and {why}",
+                error.message
+            )));
         }
-        (_, error) => return Err(error),
+        None => {
+            let help =
+                "with `database: { cache: FILE }` the last valid rules are kept for such a start";
+            return Err(StartError::unavailable(error.message + help));
+        }
     };
     let policy = compile(config, Some(&loaded)).await;
     database.in_force = loaded;
     // It is read again soon.
     database.close();
-    Ok((policy.map_err(StartError::Invalid)?, FROM_CACHE))
+    Ok((policy.map_err(StartError::invalid)?, FROM_CACHE))
 }
 
 /// Compiles a policy on a thread that serves no requests.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -56,7 +56,7 @@ impl RulesDatabase {
         let database = Database::open_existing(self.settings.url.expose()).await?;
         let loaded = database.load(scope).await?;
         let (watch, counts) = (self.settings.watch, Arc::clone(&self.counts));
-        let watch = database.watch_with(loaded.generation_number, watch, counts);
+        let watch = database.watch(loaded.generation_number, watch, counts);
         self.open = Some((database, watch));
         Ok(loaded)
     }
@@ -74,11 +74,11 @@ impl RulesDatabase {
         }
     }
 
-    /// Reads the cache, if one is configured. If that fails, the error has its path and the reason.
-    pub(super) fn read_cache(&self) -> Option<Result<Loaded, (PathBuf, String)>> {
-        let file = self.settings.cache.clone()?;
-        let loaded = read(&file, self.settings.scope.as_str());
-        Some(loaded.map_err(|why| (file, why)))
+    /// Reads the cache, if one is configured.
+    pub(super) fn read_cache(&self) -> Option<Result<Loaded, String>> {
+        let file = self.settings.cache.as_ref()?;
+        let loaded = read(file, self.settings.scope.as_str());
+        Some(loaded.map_err(|why| format!("the cache {} {why}", file.display())))
     }
 
     /// Writes the content in force to the cache.

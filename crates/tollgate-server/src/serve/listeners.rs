@@ -8,17 +8,15 @@ use axum::Router;
 use axum::body::Body;
 use http::{Request, Response};
 use prometheus_client::registry::Registry;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tollgate_config::Config;
 use tollgate_http::body::IncomingBody;
 use tollgate_http::server::{self, Handler, ServerConfig, ServerMetrics};
 use tollgate_tower::layer::PeerAddr;
 use tower::ServiceExt as _;
 
-use super::ConfigSource;
 use super::connection_budget::ConnectionBudget;
 use super::sockets::Sockets;
+use super::{ConfigSource, Tasks};
 use crate::decider::Decider;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, LogFile};
@@ -59,15 +57,15 @@ pub(super) struct Opening<'a> {
     /// Where listeners register their metrics.
     pub(super) registry: &'a mut Registry,
     /// What shutdown waits for.
-    pub(super) tasks: &'a TaskTracker,
-    pub(super) stop: &'a CancellationToken,
+    pub(super) tasks: &'a Tasks,
 }
 
 impl Opening<'_> {
     /// Opens them. Returns the access log, if there is one, so that it can be rotated.
     pub(super) fn open_all(mut self, source: &ConfigSource) -> Result<Option<LogFile>, Failure> {
         if let ConfigSource::Demo(demo) = source {
-            self.tasks.spawn(demo.serve_api(self.stop.clone())?);
+            let api = demo.serve_api(self.tasks.stop.clone())?;
+            self.tasks.tracker.spawn(api);
         }
         let access_log = self.open_gateway()?;
         self.open_service()?;
@@ -83,11 +81,11 @@ impl Opening<'_> {
             .into_std()
             .map_err(|error| Failure::Unavailable(format!("the gateway cannot listen: {error}")))?;
         let config = config.within(self.budget.gateway);
-        let stop = self.stop.clone();
+        let stop = self.tasks.stop.clone();
         let gateway = Gateway::start(&config, socket, self.decider, self.registry, stop)?;
         let access_log = gateway.log_file();
-        let (stop, drain) = (self.stop.clone(), config.front.drain);
-        self.tasks.spawn(async move {
+        let (stop, drain) = (self.tasks.stop.clone(), config.front.drain);
+        self.tasks.tracker.spawn(async move {
             stop.cancelled().await;
             gateway.ended(drain).await;
         });
@@ -113,9 +111,9 @@ impl Opening<'_> {
             metrics: ServerMetrics::new(own.sub_registry_with_prefix("service")),
             ..ServerConfig::default()
         };
-        let stop = self.stop.clone();
-        self.tasks
-            .spawn(server::serve(socket, server, stop, RouterHandler(router)));
+        let stop = self.tasks.stop.clone();
+        let serving = server::serve(socket, server, stop, RouterHandler(router));
+        self.tasks.tracker.spawn(serving);
         Ok(())
     }
 }

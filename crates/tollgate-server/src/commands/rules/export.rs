@@ -9,7 +9,6 @@ use crate::commands::database::DatabaseTarget;
 use crate::database::Stored;
 use crate::failure::Failure;
 
-/// The fields in the usual order.
 const ORDER: [&str; 10] = [
     "id",
     "plan",

@@ -56,7 +56,6 @@ pub(super) fn set(
     Ok(writeln!(out, "{done} {name}")?)
 }
 
-/// The document after the change.
 fn changed(args: &SetArgs, known: Option<&Stored>) -> Result<Value, Failure> {
     let mut document = match known {
         Some(rule) => rule.document.clone(),

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
@@ -97,7 +98,7 @@ fn a_watch_logs_an_unavailable_database_once_and_its_return_once() {
         let database = open(&test_database).await;
         let known = database.generation_number().await.unwrap();
         let poll = Some(Duration::from_millis(20));
-        let watch = database.watch(known, WatchConfig { poll });
+        let watch = database.watch(known, WatchConfig { poll }, Arc::default());
         wait_until("looks at the database", || watch.stats().polls >= 5).await;
         assert_logged(&log, &[]);
         test_database.server.as_mut().unwrap().kill();
