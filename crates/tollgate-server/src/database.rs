@@ -301,7 +301,7 @@ fn postgres_pool(
     let options = PgConnectOptions::from_str(url)
         .map_err(|error| address.rejected(&error))?
         .application_name("tollgate")
-        // The server stops work that nobody waits for any more.
+        // The server stops work that this program no longer waits for.
         .options([
             ("statement_timeout", timeout.as_str()),
             ("lock_timeout", timeout.as_str()),

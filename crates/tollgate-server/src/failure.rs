@@ -1,4 +1,4 @@
-//! Why a command failed: what stderr says, and the exit code.
+//! Why a command failed: the message on stderr, and the exit code.
 
 use std::fmt;
 use std::io;

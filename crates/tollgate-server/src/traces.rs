@@ -79,7 +79,7 @@ impl Tracer {
             .build()?;
         let run = move || {
             runtime.block_on(exporter.run(queued, stopping));
-            // An error: nobody waits for it.
+            // It fails if the shutdown has stopped waiting.
             let _ = stopped_sender.send(());
         };
         std::thread::Builder::new()

@@ -11,7 +11,7 @@ use tollgate_config::encryption::{Encryption, SslMode};
 pub(super) fn encrypted(options: PgConnectOptions, url: &str) -> Result<PgConnectOptions, String> {
     let host = options.get_host().trim_matches(['[', ']']).to_owned();
     if options.get_socket().is_some() || host.starts_with('/') {
-        // Nobody else can read a Unix socket, and servers offer no TLS there.
+        // A Unix socket cannot be intercepted, and servers offer no TLS there.
         return Ok(options.ssl_mode(PgSslMode::Disable));
     }
     // The host that the driver connects to counts.

@@ -17,7 +17,7 @@ enum Kind {
 }
 
 impl DatabaseError {
-    /// `what`, a document or a URL, would be refused again. `why` says what is wrong and what would be right.
+    /// `what`, a document or a URL, would be refused again. `why` has what is wrong and what would be right.
     pub(crate) fn bad_input(what: impl fmt::Display, why: impl fmt::Display) -> Self {
         Self::new(Kind::BadInput, what, why)
     }

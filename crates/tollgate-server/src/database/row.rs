@@ -157,7 +157,7 @@ impl Row {
         self.text("plan").unwrap_or_default()
     }
 
-    /// What tells it apart within its table and scope.
+    /// Identifies the row within its table and scope.
     pub(super) fn key(&self) -> (&str, &str) {
         match self.table {
             Table::Rules => (self.id(), self.rule_plan()),

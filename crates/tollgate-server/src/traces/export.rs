@@ -142,7 +142,7 @@ fn rejected(response: &ExportTraceServiceResponse) -> u64 {
     partial.map_or(0, |partial| partial.rejected_spans.try_into().unwrap_or(0))
 }
 
-/// The innermost cause says what is wrong.
+/// Adds the innermost cause, which is the informative one.
 fn with_cause(error: &dyn Error) -> String {
     match std::iter::successors(error.source(), |&cause| cause.source()).last() {
         Some(cause) => format!("{error}: {cause}"),

@@ -156,11 +156,11 @@ impl RefusalLog {
         }
     }
 
-    /// Logs a caller without the right token, whose requests Envoy admits.
+    /// Logs a call without the right token, whose request Envoy admits.
     pub(super) fn unauthorized(&self) {
         if self.is_new("token".into()) {
             tracing::warn!(
-                "a caller of Envoy's protocol was rejected, so its Envoy decides without limits: send service.token in initial_metadata of Envoy's rate_limit_service"
+                "a call of Envoy's protocol had no valid token, so its Envoy admits requests without limits: send service.token in initial_metadata of Envoy's rate_limit_service"
             );
         }
     }
