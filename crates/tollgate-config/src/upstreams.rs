@@ -45,7 +45,10 @@ fn upstream(fields: &Fields<'_>) -> Option<UpstreamConfig> {
     let mut upstream = UpstreamConfig::new(path, to.clone().unwrap_or_default());
     let words = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
     fields.set("protocol", &mut upstream.protocol, choice(&words));
-    let words = [("keep", HostHeader::Keep), ("upstream", HostHeader::Upstream)];
+    let words = [
+        ("keep", HostHeader::Keep),
+        ("upstream", HostHeader::Upstream),
+    ];
     fields.set("host", &mut upstream.host, choice(&words));
     upstream.ca = fields.read("ca", file("the path of a file"));
     let is_tls = |server: &String| server.starts_with("https://");

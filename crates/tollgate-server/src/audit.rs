@@ -198,9 +198,7 @@ impl TrailState {
         backlog.stats.folded += merged;
         for fold in all.into_values() {
             let AuditConfig {
-                scope,
-                max_backlog,
-                ..
+                scope, max_backlog, ..
             } = &self.config;
             backlog.push(fold.into_row(scope), *max_backlog);
         }

@@ -153,7 +153,10 @@ fn validate(target: &DatabaseTarget, rules: &[Node], clients: &[Node]) -> Result
     };
     if (rules.iter().chain(clients)).any(|node| node.get("id").is_none()) {
         let mut problems = Problems::default();
-        problems.error(Location::default(), "every rule and every client needs an id");
+        problems.error(
+            Location::default(),
+            "every rule and every client needs an id",
+        );
         return Err(problems);
     }
     policy.with_documents(rules, clients).map(drop)
