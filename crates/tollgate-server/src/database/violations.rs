@@ -4,8 +4,10 @@
 //! are.
 
 use serde::Serialize;
-use sqlx::postgres::PgPool;
-use sqlx::sqlite::SqlitePool;
+use sqlx::postgres::{PgArguments, PgPool, Postgres};
+use sqlx::query::Query;
+use sqlx::query_builder::Separated;
+use sqlx::sqlite::{Sqlite, SqlitePool};
 use sqlx::{ColumnIndex, Decode, FromRow, QueryBuilder, Row as SqlRow, Type};
 
 use super::{Database, DatabaseError, Interrupted, Pool, on_pool};
@@ -171,24 +173,8 @@ async fn to_sqlite(
     for rows in rows.chunks(ROWS_PER_STATEMENT) {
         let mut query = QueryBuilder::new(INSERT);
         query.push_values(rows, |mut line, (number, row)| {
-            line.push_bind(writer)
-                .push_bind(number)
-                .push_bind(row.at_us)
-                .push_bind(&row.scope)
-                .push_bind(&row.rule)
-                .push_bind(&row.plan)
-                .push_bind(&row.bucket)
-                .push_bind(&row.client)
-                .push_bind(&row.ip)
-                .push_bind(&row.endpoint)
-                .push_bind(row.remaining)
-                .push_bind(row.cost)
-                .push_bind(row.count)
-                .push_bind(&row.source)
-                .push_bind(row.generation)
-                .push_bind(row.other_clients)
-                .push_bind(row.other_ips)
-                .push_bind(row.other_endpoints);
+            line.push_bind(writer).push_bind(number);
+            push_columns(&mut line, row);
         });
         query.push(" ON CONFLICT DO NOTHING");
         // Only the usual size is worth a prepared statement.
@@ -204,62 +190,44 @@ async fn to_postgres(
     writer: i64,
     rows: &[(i64, ViolationRow)],
 ) -> Result<(), Interrupted> {
-    fn column<'a, T>(
-        rows: &'a [(i64, ViolationRow)],
-        value: impl Fn(&'a ViolationRow) -> T,
-    ) -> Vec<T> {
-        rows.iter().map(|(_, row)| value(row)).collect()
-    }
-    sqlx::query(INSERT_ARRAYS)
-        .bind(writer)
-        .bind(rows.iter().map(|(number, _)| *number).collect::<Vec<i64>>())
-        .bind(column(rows, |row| row.at_us))
-        .bind(column(rows, |row| row.scope.as_str()))
-        .bind(column(rows, |row| row.rule.as_str()))
-        .bind(column(rows, |row| row.plan.as_deref()))
-        .bind(column(rows, |row| row.bucket.as_str()))
-        .bind(column(rows, |row| row.client.as_deref()))
-        .bind(column(rows, |row| row.ip.as_deref()))
-        .bind(column(rows, |row| row.endpoint.as_deref()))
-        .bind(column(rows, |row| row.remaining))
-        .bind(column(rows, |row| row.cost))
-        .bind(column(rows, |row| row.count))
-        .bind(column(rows, |row| row.source.as_str()))
-        .bind(column(rows, |row| row.generation))
-        .bind(column(rows, |row| row.other_clients))
-        .bind(column(rows, |row| row.other_ips))
-        .bind(column(rows, |row| row.other_endpoints))
-        .execute(pool)
-        .await?;
+    let numbers: Vec<i64> = rows.iter().map(|(number, _)| *number).collect();
+    let query = sqlx::query(INSERT_ARRAYS).bind(writer).bind(numbers);
+    bind_columns(query, rows).execute(pool).await?;
     Ok(())
 }
 
-impl<'r, R: SqlRow> FromRow<'r, R> for ViolationRow
-where
-    &'static str: ColumnIndex<R>,
-    String: Decode<'r, R::Database> + Type<R::Database>,
-    Option<String>: Decode<'r, R::Database> + Type<R::Database>,
-    i64: Decode<'r, R::Database> + Type<R::Database>,
-    bool: Decode<'r, R::Database> + Type<R::Database>,
-{
-    fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            at_us: row.try_get("at_us")?,
-            scope: row.try_get("scope")?,
-            rule: row.try_get("rule")?,
-            plan: row.try_get("plan")?,
-            bucket: row.try_get("bucket")?,
-            client: row.try_get("client")?,
-            ip: row.try_get("ip")?,
-            endpoint: row.try_get("endpoint")?,
-            remaining: row.try_get("remaining")?,
-            cost: row.try_get("cost")?,
-            count: row.try_get("count")?,
-            source: row.try_get("source")?,
-            generation: row.try_get("generation")?,
-            other_clients: row.try_get("other_clients")?,
-            other_ips: row.try_get("other_ips")?,
-            other_endpoints: row.try_get("other_endpoints")?,
-        })
-    }
+/// Writes and reads the columns that are named as the fields of a row, in the order of the statements.
+macro_rules! columns {
+    ($($column:ident)*) => {
+        fn push_columns(line: &mut Separated<'_, Sqlite, &str>, row: &ViolationRow) {
+            $(line.push_bind(&row.$column);)*
+        }
+
+        /// Binds each column of all rows as one array.
+        fn bind_columns<'q>(
+            query: Query<'q, Postgres, PgArguments>,
+            rows: &[(i64, ViolationRow)],
+        ) -> Query<'q, Postgres, PgArguments> {
+            $(let query = query.bind(rows.iter().map(|(_, row)| &row.$column).collect::<Vec<_>>());)*
+            query
+        }
+
+        impl<'r, R: SqlRow> FromRow<'r, R> for ViolationRow
+        where
+            &'static str: ColumnIndex<R>,
+            String: Decode<'r, R::Database> + Type<R::Database>,
+            Option<String>: Decode<'r, R::Database> + Type<R::Database>,
+            i64: Decode<'r, R::Database> + Type<R::Database>,
+            bool: Decode<'r, R::Database> + Type<R::Database>,
+        {
+            fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
+                Ok(Self { $($column: row.try_get(stringify!($column))?),* })
+            }
+        }
+    };
 }
+
+columns!(
+    at_us scope rule plan bucket client ip endpoint remaining cost count source generation other_clients other_ips
+    other_endpoints
+);
