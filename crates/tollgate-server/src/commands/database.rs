@@ -6,7 +6,7 @@ use tollgate_config::{Config, ConfigFile, DEFAULT_SCOPE};
 
 use super::block_on;
 use crate::cli::{CONFIG_FILE, DatabaseArgs};
-use crate::database::{Database, Stored};
+use crate::database::{Database, DatabaseError, Stored};
 use crate::failure::Failure;
 
 /// The database and scope that were named, and the configuration if there is one.
@@ -60,13 +60,21 @@ impl DatabaseTarget {
         Ok(Database::open_existing(&self.url).await?)
     }
 
-    pub(super) fn list(&self) -> Result<(Vec<Stored>, Vec<Stored>), Failure> {
+    /// Runs one call on the existing database.
+    pub(super) fn run<T>(
+        &self,
+        call: impl AsyncFnOnce(&Database) -> Result<T, DatabaseError>,
+    ) -> Result<T, Failure> {
         block_on(async {
             let database = self.open_existing().await?;
-            let listed = database.list(&self.scope).await?;
+            let done = call(&database).await?;
             database.close().await;
-            Ok(listed)
+            Ok(done)
         })
+    }
+
+    pub(super) fn list(&self) -> Result<(Vec<Stored>, Vec<Stored>), Failure> {
+        self.run(async |database| database.list(&self.scope).await)
     }
 }
 

@@ -14,8 +14,8 @@ use tollgate_config::document::{Location, Node, Problems};
 use tollgate_config::text::escaped;
 
 use super::database::DatabaseTarget;
+use super::print_json;
 use super::table::write_table;
-use super::{block_on, print_json};
 use crate::cli::{RulesArgs, RulesCommand};
 use crate::database::Stored;
 use crate::failure::Failure;
@@ -120,12 +120,8 @@ fn remove(
     plan: Option<&str>,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let existed = block_on(async {
-        let database = target.open_existing().await?;
-        let existed = database.remove_rule(&target.scope, id, plan).await?;
-        database.close().await;
-        Ok(existed)
-    })?;
+    let existed =
+        target.run(async |database| database.remove_rule(&target.scope, id, plan).await)?;
     let name = name_of(id, plan);
     if existed {
         return Ok(writeln!(out, "removed {name}")?);
