@@ -152,7 +152,7 @@ pub(crate) struct ViolationsArgs {
     #[arg(long)]
     pub(crate) client: Option<String>,
 
-    /// Only from this address; IPv6 by its /64, as it is counted.
+    /// Only from this address; IPv6 by its network as it is counted, by default a /64.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) ip: Option<IpAddr>,
 

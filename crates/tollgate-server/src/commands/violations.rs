@@ -4,9 +4,10 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use http::HeaderMap;
+use tollgate_config::Config;
 use tollgate_config::text::escaped;
 
-use super::block_on;
 use super::database::DatabaseTarget;
 use super::table::write_table;
 use crate::cli::ViolationsArgs;
@@ -16,12 +17,8 @@ use crate::time::{unix_micros, utc_second};
 
 pub(super) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<(), Failure> {
     let target = DatabaseTarget::of(&args.target)?;
-    let rows = block_on(async {
-        let database = target.open_existing().await?;
-        let rows = database.violations(&filter(&target.scope, args)).await?;
-        database.close().await;
-        Ok(rows)
-    })?;
+    let filter = filter(&target, args);
+    let rows = target.run(async |database| database.violations(&filter).await)?;
     if args.json {
         for row in &rows {
             serde_json::to_writer(&mut *out, row).map_err(std::io::Error::from)?;
@@ -55,21 +52,20 @@ pub(super) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<
     Ok(write_table(out, head, &rows)?)
 }
 
-/// An address as rows have it unless `ipv6_prefix` is set: IPv6 by its /64.
-fn counted(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & (u128::MAX << 64)).into()),
-        v4 => v4,
-    }
+/// An address as it is stored, which is the form in which it is counted.
+fn counted(ip: IpAddr, config: Option<&Config>) -> IpAddr {
+    let identity = config.map(|config| config.policy.identity.clone());
+    let identity = identity.unwrap_or_default();
+    identity.caller_by_address(ip, &HeaderMap::new()).ip()
 }
 
 /// The filter, with texts as they were stored.
-fn filter(scope: &str, args: &ViolationsArgs) -> ViolationFilter {
+fn filter(target: &DatabaseTarget, args: &ViolationsArgs) -> ViolationFilter {
     let since = |since| SystemTime::now().checked_sub(since).unwrap_or(UNIX_EPOCH);
     ViolationFilter {
-        scope: Some(scope.to_owned()),
+        scope: Some(target.scope.clone()),
         client: args.client.as_deref().map(|client| escaped(client, 128)),
-        ip: args.ip.map(|ip| counted(ip).to_string()),
+        ip: (args.ip).map(|ip| counted(ip, target.config.as_ref()).to_string()),
         rule: args.rule.as_deref().map(|rule| escaped(rule, 128)),
         since_us: args.since.map(since).map(unix_micros),
         limit: Some(args.limit),
@@ -100,13 +96,18 @@ mod tests {
 
     #[test]
     fn an_address_is_queried_as_it_was_counted() {
-        for (given, stored) in [
+        let text = "{ identity: { ipv6_prefix: 48 }, rules: [{ id: any, per: [], limit: 1/s }] }";
+        let config = tollgate_config::parse(text, &|_| None).unwrap();
+        let stored = |ip: &str, config| counted(ip.parse().unwrap(), config).to_string();
+        for (ip, expected) in [
             ("203.0.113.7", "203.0.113.7"),
             ("::ffff:203.0.113.7", "203.0.113.7"),
+            ("64:ff9b::203.0.113.7", "203.0.113.7"),
             ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
         ] {
-            let ip: IpAddr = given.parse().unwrap();
-            assert_eq!(counted(ip).to_string(), stored);
+            assert_eq!(stored(ip, None), expected);
         }
+        let wide = stored("2001:db8:1:2:3:4:5:6", Some(&config));
+        assert_eq!(wide, "2001:db8:1::");
     }
 }
