@@ -168,10 +168,7 @@ impl Database {
     /// If the database fails, or does not answer in time.
     pub async fn generation_number(&self) -> Result<i64, DatabaseError> {
         self.in_time("read the generation of the rules", async {
-            on_pool!(self, pool => {
-                let (number,) = sqlx::query_as("SELECT number FROM rules_generation").fetch_one(pool).await?;
-                Ok(number)
-            })
+            on_pool!(self, pool => Ok(sqlx::query_scalar(rules::SELECT_GENERATION).fetch_one(pool).await?))
         })
         .await
     }

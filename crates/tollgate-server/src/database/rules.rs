@@ -29,6 +29,8 @@ pub(super) const SELECT_CLIENTS: &str = "
     SELECT id, plan, api_key_sha256, active, created_us, updated_us
     FROM clients WHERE scope = $1 ORDER BY id LIMIT 100001";
 
+pub(super) const SELECT_GENERATION: &str = "SELECT number FROM rules_generation";
+
 /// Locks a row until the end of the transaction, so that changes are serialized, and their generations with them.
 pub(super) const ONE_AT_A_TIME: &str = "UPDATE rules_generation SET number = number";
 
@@ -133,7 +135,7 @@ impl Database {
         self.in_time("read the rules", async {
             on_pool!(self, pool => {
                 let mut tx = pool.begin_with(self.begin_reading()).await?;
-                let (number,) = sqlx::query_as("SELECT number FROM rules_generation").fetch_one(&mut *tx).await?;
+                let number = sqlx::query_scalar(SELECT_GENERATION).fetch_one(&mut *tx).await?;
                 let (rules, clients) = select_rows!(tx, scope);
                 tx.rollback().await?;
                 bounded(rules.len(), clients.len())?;
@@ -157,8 +159,8 @@ impl Database {
                         .bind(scope)
                         .fetch_one(&mut *tx)
                         .await?;
-                let known: Option<(i64,)> =
-                    sqlx::query_as("SELECT position FROM rules WHERE scope = $1 AND id = $2 AND plan = $3")
+                let known: Option<i64> =
+                    sqlx::query_scalar("SELECT position FROM rules WHERE scope = $1 AND id = $2 AND plan = $3")
                         .bind(scope)
                         .bind(rule.id())
                         .bind(rule.rule_plan())
@@ -167,7 +169,7 @@ impl Database {
                 if known.is_none() {
                     bounded(usize::try_from(rules).unwrap_or(0) + 1, 0)?;
                 }
-                let position = known.map_or(last.saturating_add(1), |(position,)| position);
+                let position = known.unwrap_or(last.saturating_add(1));
                 put_row!(tx, scope, now_us, position, rule);
                 tx.commit().await?;
                 Ok(())

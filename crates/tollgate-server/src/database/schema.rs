@@ -28,6 +28,8 @@ const STEPS: [Step; 2] = [
     },
 ];
 
+const SELECT_VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM tollgate_schema";
+
 const SQLITE_NOW: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 const POSTGRES_NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
@@ -48,9 +50,7 @@ impl Database {
             on_pool!(self, pool => {
                 let mut tx = pool.begin_with(self.begin_writing()).await?;
                 sqlx::raw_sql(self.lock()).execute(&mut *tx).await?;
-                let (version,) = sqlx::query_as::<_, (i64,)>("SELECT COALESCE(MAX(version), 0) FROM tollgate_schema")
-                    .fetch_one(&mut *tx)
-                    .await?;
+                let version: i64 = sqlx::query_scalar(SELECT_VERSION).fetch_one(&mut *tx).await?;
                 if version > known {
                     let why = format!("its tables have version {version}, and this program knows {known}: use a newer tollgate");
                     return Err(DatabaseError::failed(&self.address, why).into());
@@ -71,12 +71,7 @@ impl Database {
     /// permission) still has rules to start with.
     async fn version(&self) -> Result<i64, DatabaseError> {
         self.in_time("read the version of the tables", async {
-            on_pool!(self, pool => {
-                let (version,) = sqlx::query_as("SELECT COALESCE(MAX(version), 0) FROM tollgate_schema")
-                    .fetch_one(pool)
-                    .await?;
-                Ok(version)
-            })
+            on_pool!(self, pool => Ok(sqlx::query_scalar(SELECT_VERSION).fetch_one(pool).await?))
         })
         .await
     }

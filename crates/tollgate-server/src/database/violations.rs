@@ -142,12 +142,8 @@ impl Database {
     /// Counts the stored denials.
     pub async fn count_violations(&self) -> Result<i64, DatabaseError> {
         self.in_time("count the violations", async {
-            on_pool!(self, pool => {
-                let (sum,) = sqlx::query_as("SELECT CAST(COALESCE(SUM(count), 0) AS BIGINT) FROM violations")
-                    .fetch_one(pool)
-                    .await?;
-                Ok(sum)
-            })
+            let sum = "SELECT CAST(COALESCE(SUM(count), 0) AS BIGINT) FROM violations";
+            on_pool!(self, pool => Ok(sqlx::query_scalar(sum).fetch_one(pool).await?))
         })
         .await
     }
