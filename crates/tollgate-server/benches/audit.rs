@@ -82,7 +82,7 @@ fn main() {
         let mut result = measure_phases(name, &limiter, &clients, &trail, &separate_trail);
         result.stats = runtime.block_on(trail.close(Duration::from_secs(10)));
         assert_eq!(
-            result.stats.noted,
+            result.stats.recorded,
             result.stats.written + result.stats.lost,
             "{:?}",
             result.stats
@@ -136,7 +136,7 @@ fn request(client: &str) -> Request<'_> {
 }
 
 fn record(trail: &Trail, client: &str, decision: &Decision) {
-    trail.note(&Violation {
+    trail.record(&Violation {
         rule: "charges",
         per: &[("client", client)],
         plan: Some("free"),
@@ -206,7 +206,7 @@ struct Measured {
 
 impl Measured {
     fn lost_share(&self) -> f64 {
-        self.stats.lost as f64 / self.stats.noted as f64
+        self.stats.lost as f64 / self.stats.recorded as f64
     }
 
     fn print(&self) {
@@ -310,7 +310,7 @@ fn load(
 }
 
 fn record_load(trail: &Trail, client: &str, decision: &Decision) {
-    trail.note(&Violation {
+    trail.record(&Violation {
         rule: "charges",
         per: &[("client", client)],
         plan: None,

@@ -1,14 +1,12 @@
-//! The operators' door: whether the program lives and is ready, its metrics, and what goes on in it.
+//! The admin interface: liveness, readiness, metrics and status.
 //!
-//! `/livez` and `/readyz` are open, as whoever runs the program asks them. Everything else may reveal something, and needs the token if there is
-//! one; if not, whatever a page in a browser may have sent is refused.
+//! `/livez` and `/readyz` are open to those that run the program. Everything else needs the token, or is refused to web pages if there
+//! is none.
 
-mod health;
+mod guard;
 mod status;
-mod token;
 
-pub(crate) use health::LEAST_SHARE;
-pub use health::{Health, Stage};
+pub(crate) use status::{Health, MIN_STORE_SHARE, Stage};
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -16,197 +14,145 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state, map_response};
+use axum::response::IntoResponse;
 use axum::routing::get;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use prometheus_client::registry::Registry;
-use serde_json::{Value, json};
+use serde_json::json;
 use tollgate_config::{Config, Secret};
 use tollgate_http::server::ExemptAddresses;
-use tollgate_tower::answer::PROBLEM_JSON;
 use tollgate_tower::layer::PeerAddr;
 
-use crate::bearer::SENT_BY_A_PAGE;
 use crate::decider::Decider;
-use crate::metrics;
-use crate::metrics::Format;
-use status::status;
-use token::{Guard, Refusal};
+use crate::metrics::{self, Format};
+use crate::problem::Problem;
+use guard::Guard;
 
-/// What the operators' door shows. A clone shows the same.
+/// The admin interface. Clones share everything.
 #[derive(Clone, Debug)]
-pub struct Admin {
+pub(crate) struct Admin {
     health: Arc<Health>,
     guard: Arc<Guard>,
-    inside: Arc<OnceLock<Inside>>,
+    program: Arc<OnceLock<Program>>,
 }
 
-/// What there is to show once rules are in force.
+/// What the interface reports on, once rules are in force.
 #[derive(Debug)]
-pub struct Inside {
-    /// Where decisions are taken.
-    pub decider: Decider,
-    /// What is counted.
-    pub registry: Registry,
-    /// What the program was started with.
-    pub config: Arc<Config>,
-    /// The names of all that listens, and where.
-    pub listens: Vec<(&'static str, SocketAddr)>,
+pub(crate) struct Program {
+    pub(crate) decider: Decider,
+    pub(crate) registry: Registry,
+    pub(crate) config: Arc<Config>,
+    pub(crate) listens: Vec<(&'static str, SocketAddr)>,
 }
 
 impl Admin {
-    /// A door for who has this token, or for everybody who can connect. It says that nothing is ready until it is told what to show.
-    #[must_use]
-    pub fn new(token: Option<&Secret>, health: Arc<Health>) -> Self {
+    /// An interface with this token. Until it is [`open`](Self::open), it reports that the program is not ready.
+    pub(crate) fn new(token: Option<&Secret>, health: Arc<Health>) -> Self {
         Self {
             health,
             guard: Arc::new(Guard::new(token)),
-            inside: Arc::default(),
+            program: Arc::default(),
         }
     }
 
-    /// Rules are in force: this is to be shown.
-    pub fn show(&self, mut inside: Inside) {
-        self.guard.count_in(&mut inside.registry);
-        // Only the first counts, and there is no other.
-        let _ = self.inside.set(inside);
+    /// Reports on this program from now on.
+    pub(crate) fn open(&self, mut program: Program) {
+        self.guard.register(&mut program.registry);
+        // It is only set once.
+        let _ = self.program.set(program);
     }
 
-    /// Addresses of which any number of connections is accepted: trusted proxies, once rules are in force.
+    /// Addresses without a limit on connections: trusted proxies, once rules are in force.
     pub(crate) fn exempt_addresses(&self) -> ExemptAddresses {
-        let inside = Arc::clone(&self.inside);
+        let program = Arc::clone(&self.program);
         Arc::new(move |ip| {
-            let inside = inside.get();
-            inside.is_some_and(|inside| inside.decider.policy().identity().trusts(ip))
+            let program = program.get();
+            program.is_some_and(|program| program.decider.policy().identity().trusts(ip))
         })
     }
 
-    /// The door as a service.
-    pub fn router(&self) -> Router {
+    pub(crate) fn router(&self) -> Router {
         let guarded = Router::new()
-            .route("/metrics", get(metrics))
-            .route("/v1/top", get(top))
-            .route("/v1/status", get(say_status))
-            .route_layer(from_fn_with_state(self.clone(), guard));
+            .route("/metrics", get(get_metrics))
+            .route("/v1/top", get(get_top))
+            .route("/v1/status", get(get_status))
+            .route_layer(from_fn_with_state(self.clone(), check_access));
         Router::new()
-            .route("/livez", get(live))
-            .route("/readyz", get(ready))
+            .route("/livez", get(|| async { text("text/plain", "alive\n") }))
+            .route("/readyz", get(get_ready))
             .merge(guarded)
-            .fallback(nothing)
-            .method_not_allowed_fallback(only_get)
+            .fallback(not_found)
+            .method_not_allowed_fallback(method_not_allowed)
+            .layer(map_response(no_store))
             .with_state(self.clone())
     }
-}
 
-async fn live() -> Response<Body> {
-    answer(StatusCode::OK, "text/plain", "alive\n")
-}
-
-async fn ready(State(admin): State<Admin>) -> Response<Body> {
-    let (is_ready, report) = admin.health.report(admin.inside.get());
-    let status = match is_ready {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    as_json(status, &report)
-}
-
-async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response<Body> {
-    let format = Format::accepted(&headers);
-    match admin.inside.get() {
-        Some(inside) => answer(
-            StatusCode::OK,
-            format.content_type(),
-            metrics::text(&inside.registry, format),
-        ),
-        None => not_yet(),
+    fn program(&self) -> Result<&Program, Problem> {
+        let not_ready =
+            || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no rules are in force yet");
+        self.program.get().ok_or_else(not_ready)
     }
 }
 
-async fn top(State(admin): State<Admin>) -> Response<Body> {
-    match admin.inside.get() {
-        Some(inside) => as_json(
-            StatusCode::OK,
-            &json!(inside.decider.top().most(usize::MAX)),
-        ),
-        None => not_yet(),
+async fn get_ready(State(admin): State<Admin>) -> Response<Body> {
+    let (is_ready, report) = admin.health.report(admin.program.get());
+    let mut response = text("application/json", format!("{report:#}\n"));
+    if !is_ready {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     }
-}
-
-async fn say_status(State(admin): State<Admin>) -> Response<Body> {
-    match admin.inside.get() {
-        Some(inside) => as_json(StatusCode::OK, &status(&admin.health, inside)),
-        None => not_yet(),
-    }
-}
-
-/// Lets in who has the token.
-async fn guard(State(admin): State<Admin>, request: Request<Body>, next: Next) -> Response<Body> {
-    let peer = request
-        .extensions()
-        .get::<PeerAddr>()
-        .map(|peer| peer.0.ip());
-    match admin.guard.admit(peer, request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(Refusal::Token) => {
-            let mut refusal = problem(
-                StatusCode::UNAUTHORIZED,
-                "send the token of the configuration as Authorization: Bearer TOKEN",
-            );
-            let realm = HeaderValue::from_static("Bearer realm=\"tollgate\"");
-            refusal.headers_mut().insert(WWW_AUTHENTICATE, realm);
-            refusal
-        }
-        Err(Refusal::SentByAPage) => problem(
-            StatusCode::FORBIDDEN,
-            &format!("admin.token {SENT_BY_A_PAGE}"),
-        ),
-        Err(Refusal::TooMany { seconds }) => {
-            let mut refusal = problem(
-                StatusCode::TOO_MANY_REQUESTS,
-                "too many wrong tokens from this address",
-            );
-            refusal.headers_mut().insert(RETRY_AFTER, seconds.into());
-            refusal
-        }
-    }
-}
-
-async fn nothing() -> Response<Body> {
-    problem(
-        StatusCode::NOT_FOUND,
-        "there are /livez, /readyz, /metrics, /v1/top and /v1/status",
-    )
-}
-
-async fn only_get() -> Response<Body> {
-    problem(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "here everything is read with GET",
-    )
-}
-
-fn not_yet() -> Response<Body> {
-    problem(StatusCode::SERVICE_UNAVAILABLE, "no rules are in force yet")
-}
-
-fn problem(status: StatusCode, detail: &str) -> Response<Body> {
-    let title = status.canonical_reason().unwrap_or_default();
-    let body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
-    answer(status, PROBLEM_JSON, body.to_string())
-}
-
-fn as_json(status: StatusCode, body: &Value) -> Response<Body> {
-    answer(status, "application/json", format!("{body:#}\n"))
-}
-
-fn answer(status: StatusCode, form: &'static str, body: impl Into<Body>) -> Response<Body> {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(form));
-    // What is true now may not be so in a moment.
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+async fn get_metrics(
+    State(admin): State<Admin>,
+    headers: HeaderMap,
+) -> Result<Response<Body>, Problem> {
+    let format = Format::accepted(&headers);
+    let metrics = metrics::text(&admin.program()?.registry, format);
+    Ok(text(format.content_type(), metrics))
+}
+
+async fn get_top(State(admin): State<Admin>) -> Result<Response<Body>, Problem> {
+    let top = json!(admin.program()?.decider.top_denied().report(usize::MAX));
+    Ok(text("application/json", format!("{top:#}\n")))
+}
+
+async fn get_status(State(admin): State<Admin>) -> Result<Response<Body>, Problem> {
+    let status = admin.health.status(admin.program()?);
+    Ok(text("application/json", format!("{status:#}\n")))
+}
+
+async fn check_access(
+    State(admin): State<Admin>,
+    request: Request<Body>,
+    next: Next,
+) -> Response<Body> {
+    let peer = request.extensions().get::<PeerAddr>();
+    let peer = peer.map(|peer| peer.0.ip());
+    match admin.guard.refusal(peer, request.headers()) {
+        None => next.run(request).await,
+        Some(response) => response,
+    }
+}
+
+async fn not_found() -> Problem {
+    let paths = "there are /livez, /readyz, /metrics, /v1/top and /v1/status";
+    Problem::new(StatusCode::NOT_FOUND, paths)
+}
+
+async fn method_not_allowed() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the only method is GET")
+}
+
+/// The responses change from moment to moment.
+async fn no_store(mut response: Response<Body>) -> Response<Body> {
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(CACHE_CONTROL, no_store);
+    response
+}
+
+fn text(content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+    ([(CONTENT_TYPE, content_type)], body.into()).into_response()
 }

@@ -1,163 +1,137 @@
-//! The one way from a request to a decision, for every door of the program: the policy in force, the limiter, and whoever is to hear
-//! of what was decided.
+//! The one way from a request to a decision, for all listeners: the policy in force, the limiter, and the records of decisions.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::store::{MemoryStore, RedisError, RedisStore};
-use tollgate::{Decision, Dimension, JointDecision, Limiter, MatchedRules, Part, Request, Rule};
+use tollgate::{Decision, Dimension, JointDecision, Limiter, MatchedRules, Part, Rule};
+use tollgate_config::StoreConfig;
 use tollgate_tower::TollgateLayer;
 use tollgate_tower::layer::Observer;
-use tollgate_tower::policy::{Head, Policy, Refusal};
+use tollgate_tower::policy::Policy;
 
 use crate::audit::{Trail, Violation};
-use crate::counters::{Decisions, Top};
+use crate::counters::{Decisions, TopDenied};
 use crate::live::Live;
 use crate::traces::Tracer;
-use tollgate_config::StoreConfig;
 
-/// Decides about requests, and takes note of those it denies. A clone is the same door.
+/// Decides about requests and records the decisions. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Decider {
     live: Arc<Live>,
     limiter: Arc<Limiter>,
-    notes: Arc<Notes>,
+    records: Arc<Records>,
     tracer: Option<Tracer>,
 }
 
-/// Who is told of decisions.
 #[derive(Debug)]
-struct Notes {
+struct Records {
     trail: Option<Trail>,
     decisions: Decisions,
-    top: Top,
+    top: TopDenied,
 }
 
 impl Decider {
-    /// A door with this policy, over this store, with this trail if there is one.
+    /// A decider with this policy and limiter, which records denials in this audit trail.
     #[must_use]
     pub fn new(live: Live, limiter: Limiter, trail: Option<Trail>) -> Self {
         Self {
             live: Arc::new(live),
             limiter: Arc::new(limiter),
-            notes: Arc::new(Notes {
+            records: Arc::new(Records {
                 trail,
                 decisions: Decisions::default(),
-                top: Top::default(),
+                top: TopDenied::default(),
             }),
             tracer: None,
         }
     }
 
-    /// The same, with traces of what is asked of it.
     #[must_use]
-    pub fn with_tracer(mut self, tracer: Tracer) -> Self {
+    pub(crate) fn with_tracer(mut self, tracer: Tracer) -> Self {
         self.tracer = Some(tracer);
         self
     }
 
-    /// Who traces requests, if they are.
-    #[must_use]
-    pub fn tracer(&self) -> Option<&Tracer> {
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
         self.tracer.as_ref()
     }
 
-    /// Decides about a request that came from `peer`, the other end of the connection.
-    ///
-    /// # Errors
-    /// When it can be read in more than one way: such a request is to be refused.
-    pub async fn decide(&self, head: &Head<'_>, peer: IpAddr) -> Result<Decision, Refusal> {
-        let policy = self.policy();
-        let view = policy.view(head, peer)?;
-        Ok(self.decide_on(&policy, &view.request()).await)
-    }
-
-    /// Decides about a request that somebody else has seen, by this policy.
-    pub async fn decide_on(&self, policy: &Policy, request: &Request<'_>) -> Decision {
-        let met = policy.rules().matching(request);
-        let decision = self.limiter.matched(&met).decide().await;
-        self.notes.decided(&met, &decision);
+    /// Decides about a request by the rules that it matches.
+    pub async fn decide_on(&self, met: &MatchedRules<'_>) -> Decision {
+        let decision = self.limiter.matched(met).decide().await;
+        self.records.decided(met, &decision);
         decision
     }
 
-    /// Decides about what is one call seen from several sides, all or none. `None` if they meet more buckets than can be taken from at once.
-    pub async fn decide_together(&self, all: &[MatchedRules<'_>]) -> Option<JointDecision> {
+    /// Decides about several descriptions of one call, all or none. `None` if they match more buckets than can be charged at once.
+    pub(crate) async fn decide_together(&self, all: &[MatchedRules<'_>]) -> Option<JointDecision> {
         let joint = self.limiter.all_of(all).ok()?.decide().await;
         for (met, decision) in all.iter().zip(&joint.each) {
-            self.notes.decided(met, decision);
+            self.records.decided(met, decision);
         }
         Some(joint)
     }
 
-    /// Gives back what a call took that cannot wait for its delay, and counts it as too late. The decision that is returned has the figures after
-    /// that, if they are found within `look`.
-    pub async fn turn_away(
+    /// Refunds a call that cannot wait for its delay, and counts it as too late. The returned decision has the figures after the refund, if
+    /// the store reports them within `timeout`.
+    pub(crate) async fn turn_away(
         &self,
         all: &[MatchedRules<'_>],
         joint: JointDecision,
-        look: Duration,
+        timeout: Duration,
     ) -> JointDecision {
         let Ok(check) = self.limiter.all_of(all) else {
             return joint;
         };
         check.refund(joint.clone()).await;
-        let joint = match tokio::time::timeout(look, check.peek()).await {
-            Ok(found) => joint.after_refund(&found),
+        let joint = match tokio::time::timeout(timeout, check.peek()).await {
+            Ok(after) => joint.after_refund(&after),
             Err(_) => joint,
         };
-        self.notes.too_late(&joint.whole);
+        self.records.too_late(&joint.whole);
         joint
     }
 
-    /// The same as middleware, which decides, makes wait and answers.
-    #[must_use]
-    pub fn layer(&self) -> TollgateLayer {
+    /// The decider as middleware, which decides, delays and denies.
+    pub(crate) fn layer(&self) -> TollgateLayer {
         let live = Arc::clone(&self.live);
         TollgateLayer::new(Arc::clone(&self.limiter))
             .policy_source(move || Arc::clone(&live.policy()))
-            .observer(Arc::clone(&self.notes))
+            .observer(Arc::clone(&self.records))
     }
 
-    /// The policy in force. Whoever decides holds one throughout, whatever comes in force meanwhile.
-    #[must_use]
+    /// The policy in force. A request is decided by one policy, whatever comes into force meanwhile.
     pub fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.live.policy())
     }
 
-    /// How policies come in force.
-    #[must_use]
+    /// How the policy comes into force.
     pub fn live(&self) -> &Live {
         &self.live
     }
 
-    /// What counts.
-    #[must_use]
+    /// The limiter.
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
     }
 
-    /// Where denials are noted, if they are.
-    #[must_use]
+    /// The audit trail.
     pub fn trail(&self) -> Option<&Trail> {
-        self.notes.trail.as_ref()
+        self.records.trail.as_ref()
     }
 
-    /// How many decisions there were.
-    #[must_use]
-    pub fn decisions(&self) -> &Decisions {
-        &self.notes.decisions
+    pub(crate) fn decisions(&self) -> &Decisions {
+        &self.records.decisions
     }
 
-    /// Who is denied most often.
-    #[must_use]
-    pub fn top(&self) -> &Top {
-        &self.notes.top
+    pub(crate) fn top_denied(&self) -> &TopDenied {
+        &self.records.top
     }
 }
 
-impl Observer for Notes {
+impl Observer for Records {
     fn decided(&self, met: &MatchedRules<'_>, decision: &Decision) {
         self.decisions.count(decision);
         if decision.allowed() {
@@ -167,7 +141,7 @@ impl Observer for Notes {
             self.top.count(met, tier.rule());
         }
         if let Some(trail) = &self.trail {
-            note(trail, met, decision);
+            record_violation(trail, met, decision);
         }
     }
 
@@ -176,10 +150,10 @@ impl Observer for Notes {
     }
 }
 
-/// The limiter that is configured.
+/// The configured limiter.
 ///
 /// # Errors
-/// When the address of the store, or what goes with it, cannot be right. It is not connected to yet.
+/// When the address or the options of the store are invalid. It is not connected to yet.
 pub fn limiter(store: &StoreConfig) -> Result<Limiter, RedisError> {
     match store {
         StoreConfig::Memory(config) => Ok(Limiter::new(MemoryStore::with_config(config.clone()))),
@@ -190,17 +164,18 @@ pub fn limiter(store: &StoreConfig) -> Result<Limiter, RedisError> {
     }
 }
 
-fn note(trail: &Trail, met: &MatchedRules<'_>, decision: &Decision) {
+fn record_violation(trail: &Trail, met: &MatchedRules<'_>, decision: &Decision) {
     let Some(tier) = decision.tier() else { return };
     let mut rules = met.rules().iter();
     let Some(rule) = rules.find(|rule| rule.id() == tier.rule()) else {
         return;
     };
     let values = bucket_values(met, rule);
-    let per: Vec<(&str, &str)> = (values.iter())
-        .map(|(dimension, value)| (&**dimension, &**value))
+    let per: Vec<_> = values
+        .iter()
+        .map(|(name, value)| (*name, &**value))
         .collect();
-    trail.note(&Violation {
+    trail.record(&Violation {
         rule: rule.id().as_str(),
         per: &per,
         plan: met.plan(),
@@ -216,41 +191,32 @@ fn note(trail: &Trail, met: &MatchedRules<'_>, decision: &Decision) {
     });
 }
 
-/// What tells the bucket apart that a request meets under a rule, for people: `client` and `merchant_123`, say.
+/// The dimensions and values that identify a request's bucket of a rule, such as `client` and `merchant_123`.
 pub(crate) fn bucket_values<'a>(
     met: &'a MatchedRules<'_>,
     rule: &'a Rule,
-) -> Vec<(Cow<'static, str>, Cow<'a, str>)> {
-    let bucket = met.bucket(rule);
-    let named = |part: Part<'a>| (name(part.dimension), value(&part));
-    bucket.parts().map(named).collect()
-}
-
-/// What a dimension is called where its values are shown.
-pub(crate) fn name(dimension: Dimension) -> Cow<'static, str> {
-    match dimension {
-        Dimension::Client => "client".into(),
-        Dimension::Ip => "ip".into(),
-        Dimension::Route => "route".into(),
-        Dimension::Method => "method".into(),
-        Dimension::Plan => "plan".into(),
-        Dimension::Attribute(name) => name.as_str().into(),
-        other => other.to_string().into(),
-    }
-}
-
-/// Addresses are bytes in a bucket, and everything else is text.
-fn value<'a>(part: &Part<'a>) -> Cow<'a, str> {
-    let Some(value) = part.value else {
-        return "-".into();
+) -> Vec<(&'static str, Cow<'a, str>)> {
+    let named = |part: Part<'a>| {
+        let value = match (part.dimension, part.value) {
+            (_, None) => "-".into(),
+            // In the bucket, it is bytes.
+            (Dimension::Ip, _) => met.ip().map_or("-".into(), |ip| ip.to_string().into()),
+            (_, Some(text)) => String::from_utf8_lossy(text),
+        };
+        (dimension_name(part.dimension), value)
     };
-    if part.dimension != Dimension::Ip {
-        return String::from_utf8_lossy(value);
-    }
-    let v4 = <[u8; 4]>::try_from(value).map(|octets| IpAddr::from(Ipv4Addr::from(octets)));
-    let v6 = || <[u8; 16]>::try_from(value).map(|octets| IpAddr::from(Ipv6Addr::from(octets)));
-    match v4.or_else(|_| v6()) {
-        Ok(ip) => ip.to_string().into(),
-        Err(_) => "-".into(),
+    met.bucket(rule).parts().map(named).collect()
+}
+
+pub(crate) fn dimension_name(dimension: Dimension) -> &'static str {
+    match dimension {
+        Dimension::Client => "client",
+        Dimension::Ip => "ip",
+        Dimension::Route => "route",
+        Dimension::Method => "method",
+        Dimension::Plan => "plan",
+        Dimension::Attribute(name) => name.as_str(),
+        // No rule counts by any other.
+        _ => "key",
     }
 }

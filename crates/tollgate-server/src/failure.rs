@@ -1,51 +1,46 @@
-//! Why a command has no result: what to say on stderr, and the exit code.
-//!
-//! Commands have errors of their own where somebody looks inside them; here they all end.
+//! Why a command failed: the message on stderr, and the exit code.
 
 use std::fmt;
 use std::io;
 
 use tollgate_simulate::SimulateError;
 
-/// Why the program ends without having done what it was asked to do.
+use crate::database::DatabaseError;
+
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Something could not be read, written or reached: exit code 1.
     Unavailable(String),
-    /// What was asked for, or a file, makes no sense: exit code 2.
+    /// The arguments or a file are invalid: exit code 2.
     BadInput(String),
-    /// As bad input, when the command has said itself what is wrong.
-    AlreadySaid,
-    /// Whoever read the output has seen enough (`| head`): no failure.
+    /// As bad input, when the command has reported the reason itself.
+    Reported,
+    /// The reader of the output has closed it, as `| head` does. This is no failure.
     ClosedPipe,
 }
 
 impl Failure {
-    /// The exit code of the program.
+    /// The failure of a configuration file with these problems.
+    pub(crate) fn invalid(file: impl fmt::Display, problems: &str) -> Self {
+        Self::BadInput(format!("{file} is not valid:\n{}", problems.trim_end()))
+    }
+
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::ClosedPipe => 0,
             Self::Unavailable(_) => 1,
-            Self::BadInput(_) | Self::AlreadySaid => 2,
+            Self::BadInput(_) | Self::Reported => 2,
         }
     }
 
-    /// What is left to say on stderr.
+    /// What is left to report on stderr.
     pub(crate) fn message(&self) -> Option<&str> {
         match self {
             Self::Unavailable(text) | Self::BadInput(text) => Some(text),
-            Self::AlreadySaid | Self::ClosedPipe => None,
+            Self::Reported | Self::ClosedPipe => None,
         }
     }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.message().unwrap_or_default())
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// The output could not be printed.
 impl From<io::Error> for Failure {
@@ -63,6 +58,15 @@ impl From<SimulateError> for Failure {
             SimulateError::Output(error) => error.into(),
             SimulateError::BadInput(text) => Self::BadInput(text),
             error => Self::Unavailable(error.to_string()),
+        }
+    }
+}
+
+impl From<DatabaseError> for Failure {
+    fn from(error: DatabaseError) -> Self {
+        match error.is_bad_input() {
+            true => Self::BadInput(error.to_string()),
+            false => Self::Unavailable(error.to_string()),
         }
     }
 }

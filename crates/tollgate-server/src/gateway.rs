@@ -2,7 +2,7 @@
 //!
 //! 1. `tollgate_http` reads the head, or rejects it.
 //! 2. Requests that servers may read in different ways are rejected (`rejection`); headers that may mislead are removed.
-//! 3. The request gets its [`RequestContext`](tollgate_tower::gate::RequestContext) and its id (`request_id`).
+//! 3. The request gets its [`RequestContext`](tollgate_tower::gate::RequestContext) and its id.
 //! 4. The [`Gate`](tollgate_tower::gate::Gate) decides. A denial is answered here, and no upstream sees the request.
 //! 5. The body is limited, and the proxy forwards the request.
 //! 6. What the upstream did not read of the body is drained or given up.
@@ -13,64 +13,58 @@
 
 mod access_log;
 mod handler;
+mod log_line;
 mod metrics;
 mod record;
 mod rejection;
-mod request_id;
-mod response;
 
-use std::fmt;
-use std::io;
+use std::fmt::Display;
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
+use tollgate_config::{Front, Preflights};
 use tollgate_http::body::BodyLimits;
 use tollgate_http::headers::HeaderNames;
-use tollgate_http::proxy::{Proxy, ProxyError, ProxyMetrics, ProxySettings};
+use tollgate_http::proxy::{Proxy, ProxyMetrics, ProxySettings};
 use tollgate_http::server::{OnRejectedHead, ServerConfig, Workers};
-use tollgate_http::tls::{Certificate, TlsError};
+use tollgate_http::tls::Certificate;
 use tollgate_tower::layer::WaitLimits;
 
-pub use access_log::LogFile;
-
 use crate::decider::Decider;
+use crate::failure::Failure;
 use access_log::AccessLog;
-use handler::{GatewayHandler, Shared};
+pub(crate) use access_log::LogFile;
+use handler::{GatewayHandler, HandlerState};
 use metrics::GatewayMetrics;
-use request_id::RequestIds;
-use tollgate_config::Preflights;
 
-/// A running gateway.
 #[derive(Debug)]
-pub struct Gateway {
+pub(crate) struct Gateway {
     workers: Workers,
     proxy: Proxy,
     log: Option<(LogFile, JoinHandle<()>)>,
 }
 
 impl Gateway {
-    /// Serves clients that connect to `listener` until `stop` is cancelled.
-    ///
-    /// # Errors
-    /// When an upstream, a certificate or the file of the access log cannot be used, or the system gives no threads.
-    pub fn start(
+    /// Serves clients that connect to `listener` until `stop` is cancelled. Fails if an upstream, a certificate or the file of the access log
+    /// cannot be used.
+    pub(crate) fn start(
         config: &tollgate_config::Gateway,
         listener: TcpListener,
         decider: &Decider,
         registry: &mut Registry,
         stop: CancellationToken,
-    ) -> Result<Self, GatewayError> {
+    ) -> Result<Self, Failure> {
         let front = &config.front;
         let proxy = proxy(config, decider, registry)?;
         proxy.watch(&stop);
         let metrics = GatewayMetrics::new(registry.sub_registry_with_prefix("tollgate"));
-        let certificate = front.tls.clone().map(Certificate::read).transpose()?;
-        let (log, writer) = access_log(front, &metrics)?.unzip();
+        let certificate = front.tls.clone().map(Certificate::read).transpose();
+        let certificate = certificate.map_err(tls_failure)?;
+        let (log, writer) = AccessLog::start(front, &metrics)?.unzip();
         let log_file = log.as_ref().map(AccessLog::file);
         let server = server_config(front, decider, &metrics, log.as_ref(), certificate.as_ref())?;
         let handler = handlers(front, decider, &proxy, &metrics, log);
@@ -78,23 +72,20 @@ impl Gateway {
             || thread::available_parallelism().map_or(1, usize::from),
             usize::from,
         );
-        let workers = Workers::start(count, server, listener, certificate, handler, stop)?;
+        let workers = Workers::start(count, server, listener, certificate, handler, stop);
         Ok(Self {
-            workers,
+            workers: workers.map_err(|error| start_failure(&error))?,
             proxy,
             log: log_file.zip(writer),
         })
     }
 
-    /// The access log as a log rotation sees it, if there is one.
-    #[must_use]
-    pub fn log_file(&self) -> Option<LogFile> {
+    pub(crate) fn log_file(&self) -> Option<LogFile> {
         self.log.as_ref().map(|(file, _)| file.clone())
     }
 
-    /// Waits until it has stopped, all requests in flight have ended, and the last line is logged. Upgraded connections may take
-    /// until `drain`.
-    pub async fn ended(self, drain: Duration) {
+    /// Waits until all requests in flight have ended, and the last line is logged. Upgraded connections may take until `drain`.
+    pub(crate) async fn ended(self, drain: Duration) {
         tokio::join!(self.proxy.end(drain), self.workers.ended());
         drop(self.proxy);
         if let Some((_, writer)) = self.log {
@@ -104,11 +95,19 @@ impl Gateway {
     }
 }
 
+fn start_failure(error: &dyn Display) -> Failure {
+    Failure::BadInput(format!("the gateway cannot start: {error}"))
+}
+
+fn tls_failure(error: impl Display) -> Failure {
+    Failure::BadInput(format!("gateway.tls: {error}"))
+}
+
 fn proxy(
     config: &tollgate_config::Gateway,
     decider: &Decider,
     registry: &mut Registry,
-) -> Result<Proxy, ProxyError> {
+) -> Result<Proxy, Failure> {
     let policies = decider.clone();
     let settings = ProxySettings {
         is_tls: config.front.tls.is_some(),
@@ -117,11 +116,12 @@ fn proxy(
         reserved: Arc::new(move |name| policies.policy().looks_at(name)),
     };
     Proxy::new(&config.upstreams, settings, &ProxyMetrics::new(registry))
+        .map_err(|error| Failure::BadInput(error.to_string()))
 }
 
 /// Makes the handler of each worker.
 fn handlers(
-    front: &tollgate_config::Front,
+    front: &Front,
     decider: &Decider,
     proxy: &Proxy,
     metrics: &GatewayMetrics,
@@ -146,10 +146,9 @@ fn handlers(
         timeout: front.body_timeout,
     };
     move || GatewayHandler {
-        shared: Arc::new(Shared {
+        state: Arc::new(HandlerState {
             decider: decider.clone(),
             gate: Arc::clone(&gate),
-            ids: RequestIds::new(),
             metrics: metrics.clone(),
             log: log.clone(),
             header_names,
@@ -160,13 +159,14 @@ fn handlers(
 }
 
 fn server_config(
-    front: &tollgate_config::Front,
+    front: &Front,
     decider: &Decider,
     metrics: &GatewayMetrics,
     log: Option<&AccessLog>,
     certificate: Option<&Arc<Certificate>>,
-) -> Result<ServerConfig, TlsError> {
+) -> Result<ServerConfig, Failure> {
     let policies = decider.clone();
+    let tls = certificate.map(Certificate::server_config).transpose();
     Ok(ServerConfig {
         max_connections: front.connections.max_connections,
         per_address: front.connections.per_address,
@@ -180,7 +180,7 @@ fn server_config(
         max_age: front.max_age,
         drain: front.drain,
         fast_path: front.fast_path,
-        tls: certificate.map(Certificate::server_config).transpose()?,
+        tls: tls.map_err(tls_failure)?,
         metrics: metrics.server.clone(),
     })
 }
@@ -194,67 +194,4 @@ fn on_rejected_head(metrics: &GatewayMetrics, log: Option<&AccessLog>) -> OnReje
             log.write_rejected(peer.ip(), head);
         }
     })
-}
-
-fn access_log(
-    front: &tollgate_config::Front,
-    metrics: &GatewayMetrics,
-) -> Result<Option<(AccessLog, JoinHandle<()>)>, GatewayError> {
-    let file = front.access_log_file.clone();
-    AccessLog::start(
-        front.access_log,
-        file.as_deref(),
-        metrics.lines_lost.clone(),
-    )
-    .map_err(|error| match file {
-        Some(file) => GatewayError::AccessLog(file, error),
-        None => GatewayError::System(error),
-    })
-}
-
-/// Why a gateway cannot start.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum GatewayError {
-    /// An upstream cannot be used.
-    Upstream(ProxyError),
-    /// The certificate or its key cannot be used.
-    Tls(TlsError),
-    /// The file of the access log cannot be written.
-    AccessLog(PathBuf, io::Error),
-    /// The system does not provide what is needed.
-    System(io::Error),
-}
-
-impl fmt::Display for GatewayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Upstream(error) => error.fmt(f),
-            Self::Tls(error) => write!(f, "gateway.tls: {error}"),
-            Self::AccessLog(file, error) => {
-                write!(f, "gateway.access_log_file: cannot open {file:?}: {error}")
-            }
-            Self::System(error) => write!(f, "the gateway cannot start: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for GatewayError {}
-
-impl From<ProxyError> for GatewayError {
-    fn from(error: ProxyError) -> Self {
-        Self::Upstream(error)
-    }
-}
-
-impl From<TlsError> for GatewayError {
-    fn from(error: TlsError) -> Self {
-        Self::Tls(error)
-    }
-}
-
-impl From<io::Error> for GatewayError {
-    fn from(error: io::Error) -> Self {
-        Self::System(error)
-    }
 }

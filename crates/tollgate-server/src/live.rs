@@ -1,138 +1,132 @@
-//! The policy in force, and how the next one takes its place.
+//! The policy in force, which follows the configuration file and the database.
 //!
-//! A [`Live`] policy follows the configuration file, and the database if the rules are there. Whatever changes, the next policy
-//! is compiled whole and takes the place of the last one whole. One that is wrong is refused, logged and counted, and the last good one stays;
-//! a database that is away changes nothing.
+//! A new policy is compiled apart from requests and replaces the old one as a whole. An invalid one is refused, logged and counted, and the
+//! last valid one stays in force; an unavailable database changes nothing.
 
-mod cache;
-mod error;
-mod keeper;
-mod source;
+mod reloader;
+mod rules_database;
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tollgate_config::Config;
 use tollgate_tower::policy::Policy;
 
-use crate::database::{WatchCounts, WatchStats};
-pub use error::StartError;
-use keeper::Keeper;
-use tollgate_config::Config;
+use crate::database::WatchStats;
+use crate::failure::Failure;
+use reloader::Reloader;
 
 /// What to follow.
 #[derive(Clone, Debug)]
 pub struct LiveConfig {
     /// The configuration file.
     pub file: PathBuf,
-    /// How often to look at the file though nobody says that it changed: where the file system does not tell.
-    pub look_every: Duration,
-    /// How long to wait before the database is asked again that could not be.
+    /// How often to read the file even without a notification, which not every file system sends.
+    pub poll: Duration,
+    /// Pause before an unavailable database is tried again.
     pub retry_after: Duration,
-    /// Whether to write the cache, if there is to be one. Not by who only looks: it may be somebody else's.
-    pub keep_cache: bool,
+    /// Whether to write the configured cache. Commands do not, because it may belong to another user.
+    pub writes_cache: bool,
 }
 
 impl LiveConfig {
-    /// This file, with what is usual.
+    /// Follows this file, with default settings.
     #[must_use]
     pub fn of(file: impl Into<PathBuf>) -> Self {
         Self {
             file: file.into(),
-            look_every: Duration::from_secs(5),
+            poll: Duration::from_secs(5),
             retry_after: Duration::from_secs(1),
-            keep_cache: true,
+            writes_cache: true,
         }
     }
 }
 
-/// A policy that follows its file and its database, until it is dropped.
+/// The policy in force. It is followed until this is dropped.
 #[derive(Debug)]
 pub struct Live {
-    shared: Arc<Shared>,
+    state: Arc<LiveState>,
     task: JoinHandle<()>,
 }
 
 /// What became of the policies so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveStats {
-    /// The number of the policy in force.
+    /// The generation in force.
     pub generation: u64,
-    /// How many were refused.
+    /// Number of refused generations.
     pub refused: u64,
     /// How often the file or the database could not be read.
     pub failures: u64,
-    /// Whether the policy in force is from the cache, as the database could not be asked yet.
+    /// Whether the rules in force are from the cache, because the database has not been available yet.
     pub from_cache: bool,
-    /// What was seen of the database by whoever watches it for changes; zeros without one, and until it could be reached.
+    /// What the watch on the database has counted; zeros without one.
     pub watch: WatchStats,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LiveState {
     policy: ArcSwap<Policy>,
-    refused: AtomicU64,
-    failures: AtomicU64,
-    /// 1 if the policy is from the cache.
-    from_cache: AtomicU64,
-    /// What the watch counts, once there is one.
-    watched: OnceLock<WatchCounts>,
-    /// Somebody wants everything to be looked at.
-    again: Notify,
+    /// Without the generation and what the watch has counted.
+    stats: Mutex<LiveStats>,
+    watch: Arc<Mutex<WatchStats>>,
+    /// Notified to reload everything.
+    reload: Notify,
+}
+
+impl LiveState {
+    fn new(policy: Policy) -> Self {
+        Self {
+            policy: ArcSwap::from_pointee(policy.with_generation(1)),
+            stats: Mutex::default(),
+            watch: Arc::default(),
+            reload: Notify::new(),
+        }
+    }
 }
 
 impl Live {
-    /// Reads the file, and the rules from wherever it says, and follows both from then on. Must be called within a tokio runtime.
+    /// Reads the file, and the rules from the file or the database, and follows both. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// If the file is wrong, or the rules are in a database that cannot be asked and no cache has the last good ones.
+    /// If the file is invalid, or the rules are in an unavailable database and there is no valid cache.
     pub async fn start(live: LiveConfig) -> Result<(Self, Arc<Config>), StartError> {
-        let (keeper, shared, config) = Keeper::start(live).await?;
-        let task = tokio::spawn(keeper.run());
-        Ok((Self { shared, task }, config))
+        let (reloader, state, config) = Reloader::start(live).await?;
+        let task = tokio::spawn(reloader.run());
+        Ok((Self { state, task }, config))
     }
 
-    /// A policy that follows nothing and stays as it is. Must be called within a tokio runtime.
+    /// A policy that never changes. Must be called within a tokio runtime.
     #[must_use]
     pub fn fixed(policy: Policy) -> Self {
-        let shared = Shared {
-            policy: ArcSwap::from_pointee(policy.with_generation(1)),
-            refused: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            from_cache: AtomicU64::new(0),
-            watched: OnceLock::new(),
-            again: Notify::new(),
-        };
         Self {
-            shared: Arc::new(shared),
+            state: Arc::new(LiveState::new(policy)),
             task: tokio::spawn(std::future::ready(())),
         }
     }
 
-    /// The policy in force. Whoever decides holds one throughout.
-    #[must_use]
+    /// The policy in force.
     pub fn policy(&self) -> Guard<Arc<Policy>> {
-        self.shared.policy.load()
+        self.state.policy.load()
     }
 
-    /// Looks at the file and the database, whether they say that they changed or not.
+    /// Reloads the file and the database, whether they notify of a change or not.
     pub fn reload(&self) {
-        self.shared.again.notify_one();
+        self.state.reload.notify_one();
     }
 
     /// What became of the policies so far.
-    #[must_use]
     pub fn stats(&self) -> LiveStats {
         LiveStats {
-            generation: self.shared.policy.load().generation(),
-            refused: self.shared.refused.load(Relaxed),
-            failures: self.shared.failures.load(Relaxed),
-            from_cache: self.shared.from_cache.load(Relaxed) == 1,
-            watch: (self.shared.watched.get()).map_or_else(WatchStats::default, WatchCounts::stats),
+            generation: self.state.policy.load().generation(),
+            watch: *self.state.watch.lock(),
+            ..*self.state.stats.lock()
         }
     }
 }
@@ -142,3 +136,43 @@ impl Drop for Live {
         self.task.abort();
     }
 }
+
+/// Why there is no policy at the start.
+#[derive(Debug)]
+pub struct StartError {
+    message: String,
+    /// Whether the configuration or the content of the database is invalid. The message has all problems, with their places.
+    is_invalid: bool,
+}
+
+impl StartError {
+    fn invalid(problems: impl Into<String>) -> Self {
+        Self {
+            message: problems.into(),
+            is_invalid: true,
+        }
+    }
+
+    fn unavailable(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            is_invalid: false,
+        }
+    }
+
+    /// The failure of a command with this configuration file.
+    pub(crate) fn into_failure(self, file: &Path) -> Failure {
+        match self.is_invalid {
+            true => Failure::invalid(file.display(), &self.message),
+            false => Failure::Unavailable(self.message),
+        }
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message.trim_end())
+    }
+}
+
+impl std::error::Error for StartError {}

@@ -1,6 +1,6 @@
-//! The program `tollgate`: see the library `tollgate_server`.
+//! The program `tollgate`. The library `tollgate_server` has its code.
 
-/// For the program alone: whoever embeds the library chooses for themselves. A request through the gateway allocates some twenty times.
+/// Only for the program, because those who embed the library choose their own. A request through the gateway allocates about twenty times.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -5,37 +5,38 @@
 
 mod connection_budget;
 mod demo;
-mod examination;
 mod handover;
 mod listeners;
-mod notify;
-mod signals;
+mod monitor;
 mod sockets;
-mod watch;
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use sd_notify::NotifyState;
+use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tollgate::store::RedisStore;
 use tollgate_config::{AuditConfig, Config, StoreConfig};
 use tollgate_http::server::{self, ServerConfig};
 
-use crate::admin::{Admin, Health, Inside, Stage};
+use crate::admin::{Admin, Health, Program, Stage};
 use crate::audit::Trail;
 use crate::database::Database;
 use crate::decider::{self, Decider};
 use crate::failure::Failure;
 use crate::gateway::LogFile;
-use crate::live::{Live, LiveConfig, StartError};
+use crate::live::{Live, LiveConfig};
 use crate::metrics;
-use crate::router::RouterHandler;
 use crate::traces::{TraceMetrics, Tracer};
 use connection_budget::ConnectionBudget;
 pub(crate) use demo::Demo;
 use handover::Handover;
-use signals::{Signal, Signals};
+use listeners::RouterHandler;
 pub(crate) use sockets::Inherited;
 use sockets::Sockets;
 
@@ -45,23 +46,24 @@ const CLOSE_TRAIL_WITHIN: Duration = Duration::from_secs(10);
 /// How long the last traces may take to be sent at shutdown.
 const CLOSE_TRACES_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long requests of operators may take to end at shutdown.
+/// How long admin requests may take to end at shutdown.
 const DRAIN_ADMIN: Duration = Duration::from_secs(5);
 
-/// Where the configuration comes from.
+/// Pause before an unreachable store is examined again.
+const EXAMINE_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
 #[derive(Debug)]
-pub(crate) enum Source {
-    /// A file, with the configuration that it had when it was first read, and the warnings about it.
+pub(crate) enum ConfigSource {
+    /// A file, with its configuration when it was first read, and the warnings about it.
     File {
         file: PathBuf,
         config: Box<Config>,
         warnings: String,
     },
-    /// The built-in demo.
     Demo(Demo),
 }
 
-impl Source {
+impl ConfigSource {
     pub(crate) fn config(&self) -> &Config {
         match self {
             Self::File { config, .. } => config,
@@ -70,43 +72,21 @@ impl Source {
     }
 }
 
-/// What the program needs to start.
-#[derive(Debug)]
-pub(crate) struct Start {
-    source: Source,
-    inherited: Inherited,
-    handover: Handover,
-}
-
-impl Start {
-    pub(crate) fn new(source: Source, inherited: Inherited) -> Self {
-        Self {
-            source,
-            inherited,
-            handover: Handover::of_this_program(),
-        }
-    }
-}
-
 /// Serves until a signal stops the program.
-pub(crate) async fn run(start: Start) -> Result<(), Failure> {
-    let Start {
-        source,
-        mut inherited,
-        handover,
-    } = start;
-    // First, so that an early signal does not kill the program.
+pub(crate) async fn run(source: ConfigSource, mut inherited: Inherited) -> Result<(), Failure> {
+    let handover = Handover::of_this_program();
+    // Before anything slow, so that an early signal does not kill the program.
     let mut signals = Signals::listen()
         .map_err(|error| Failure::Unavailable(format!("cannot handle signals: {error}")))?;
     let budget = ConnectionBudget::within_limit(source.config());
     let sockets = Sockets::open(source.config(), &mut inherited)?;
     inherited.close_rest();
     let running = Running::start(&source, &sockets, budget, inherited.is_handover()).await?;
-    if let Source::Demo(demo) = &source {
+    if let ConfigSource::Demo(demo) = &source {
         demo.print_what_to_try(&sockets.addresses());
     }
     inherited.report_ready();
-    notify::send("READY=1");
+    notify(NotifyState::Ready);
     loop {
         match signals.next().await {
             Signal::Reload => {
@@ -129,9 +109,9 @@ pub(crate) async fn run(start: Start) -> Result<(), Failure> {
                             pid,
                             "restarted: the new process has the sockets, shutting down this one"
                         );
-                        notify::send(&format!("MAINPID={pid}"));
+                        notify(NotifyState::MainPid(pid));
                         drop(sockets);
-                        return running.hand_over(&mut signals).await;
+                        return running.shut_down(&mut signals, None).await;
                     }
                     Err(why) => {
                         tracing::error!("restart failed, this process keeps serving: {why}");
@@ -142,40 +122,108 @@ pub(crate) async fn run(start: Start) -> Result<(), Failure> {
         }
     }
     tracing::info!("received SIGTERM or SIGINT, shutting down");
-    notify::send("STOPPING=1");
-    running.stop(&mut signals, sockets).await
+    notify(NotifyState::Stopping);
+    running.shut_down(&mut signals, Some(sockets)).await
 }
 
-/// All that runs.
+/// Notifies systemd, if it started the program.
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "failed to notify systemd");
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Signal {
+    /// SIGHUP: reload the configuration.
+    Reload,
+    /// SIGUSR1: reopen the access log.
+    ReopenLog,
+    /// SIGUSR2: start a new process and hand the sockets over.
+    Restart,
+    /// SIGTERM, SIGINT: shut down.
+    Stop,
+}
+
+#[derive(Debug)]
+struct Signals(Vec<(SignalStream, Signal)>);
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let signals = [
+            (SignalKind::hangup(), Signal::Reload),
+            (SignalKind::user_defined1(), Signal::ReopenLog),
+            (SignalKind::user_defined2(), Signal::Restart),
+            (SignalKind::terminate(), Signal::Stop),
+            (SignalKind::interrupt(), Signal::Stop),
+        ];
+        let signals = signals.map(|(kind, what)| Ok((signal(kind)?, what)));
+        Ok(Self(signals.into_iter().collect::<io::Result<_>>()?))
+    }
+
+    async fn next(&mut self) -> Signal {
+        self.next_of(|_| true).await
+    }
+
+    /// Waits for a signal that stops the program. Others stay pending.
+    async fn stop(&mut self) {
+        self.next_of(|signal| signal == Signal::Stop).await;
+    }
+
+    async fn next_of(&mut self, is_wanted: impl Fn(Signal) -> bool) -> Signal {
+        std::future::poll_fn(|context| {
+            let mut wanted = self.0.iter_mut().filter(|(_, what)| is_wanted(*what));
+            let arrived =
+                wanted.find_map(|(it, what)| it.poll_recv(context).is_ready().then_some(*what));
+            arrived.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
+
+/// Tasks that are stopped together.
+#[derive(Debug, Default)]
+struct Tasks {
+    tracker: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    async fn end(&self) {
+        self.stop.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
 struct Running {
     decider: Decider,
     health: Arc<Health>,
-    listeners: TaskTracker,
-    stop_listeners: CancellationToken,
+    listeners: Tasks,
     access_log: Option<LogFile>,
-    admin: TaskTracker,
-    stop_admin: CancellationToken,
-    watch: tokio::task::JoinHandle<()>,
+    admin: Tasks,
+    monitor: tokio::task::JoinHandle<()>,
     shutdown_delay: Duration,
 }
 
 impl Running {
     async fn start(
-        source: &Source,
+        source: &ConfigSource,
         sockets: &Sockets,
         budget: ConnectionBudget,
         is_handed_over: bool,
     ) -> Result<Self, Failure> {
         let health = Arc::new(Health::default());
         health.stalls.watch();
-        let (admin_tasks, stop_admin) = (TaskTracker::new(), CancellationToken::new());
+        let admin_tasks = Tasks::default();
         let token = (source.config().admin.as_ref()).and_then(|admin| admin.token.as_ref());
         let admin = Admin::new(token, Arc::clone(&health));
         let admin_server = admin_server(source.config(), budget, &admin);
         let open_admin = || -> Result<(), Failure> {
             if let Some(socket) = sockets.take("admin")? {
-                let (handler, stop) = (RouterHandler(admin.router()), stop_admin.clone());
-                admin_tasks.spawn(server::serve(socket, admin_server.clone(), stop, handler));
+                let (handler, stop) = (RouterHandler(admin.router()), admin_tasks.stop.clone());
+                let serving = server::serve(socket, admin_server.clone(), stop, handler);
+                admin_tasks.tracker.spawn(serving);
             }
             Ok(())
         };
@@ -191,15 +239,13 @@ impl Running {
         health.stalls.register(own);
         let decider = match &config.traces {
             Some(traces) => {
-                let own = registry.sub_registry_with_prefix("tollgate");
-                let tracer = Tracer::start(traces, TraceMetrics::new(own)).map_err(|error| {
-                    Failure::Unavailable(format!("traces cannot be sent: {error}"))
-                })?;
-                decider.with_tracer(tracer)
+                let tracer = Tracer::start(traces, TraceMetrics::new(own));
+                let cannot = |error| Failure::Unavailable(format!("cannot send traces: {error}"));
+                decider.with_tracer(tracer.map_err(cannot)?)
             }
             None => decider,
         };
-        let (listeners, stop_listeners) = (TaskTracker::new(), CancellationToken::new());
+        let listeners = Tasks::default();
         let opening = listeners::Opening {
             decider: &decider,
             config: &config,
@@ -207,10 +253,9 @@ impl Running {
             budget,
             registry: &mut registry,
             tasks: &listeners,
-            stop: &stop_listeners,
         };
         let access_log = opening.open_all(source)?;
-        admin.show(Inside {
+        admin.open(Program {
             decider: decider.clone(),
             registry,
             listens: sockets.addresses(),
@@ -222,55 +267,48 @@ impl Running {
         }
         tracing::info!("ready");
         Ok(Self {
-            watch: tokio::spawn(watch::run(decider.clone(), Arc::clone(&health))),
+            monitor: tokio::spawn(monitor::run(decider.clone(), Arc::clone(&health))),
             decider,
             health,
             listeners,
-            stop_listeners,
             access_log,
             admin: admin_tasks,
-            stop_admin,
             shutdown_delay: config.shutdown_delay,
         })
     }
 
-    /// Shuts down: first load balancers learn of it, then no connection is accepted, then requests in flight end.
-    async fn stop(self, signals: &mut Signals, sockets: Sockets) -> Result<(), Failure> {
-        self.health.set(Stage::Stopping);
-        let ending = async {
-            tokio::time::sleep(self.shutdown_delay).await;
-            drop(sockets);
-            self.stop_listeners.cancel();
-            self.listeners.close();
-            self.listeners.wait().await;
+    /// Shuts down, at once if another signal arrives. Load balancers learn of it first, unless another process has the sockets and answers
+    /// health checks.
+    async fn shut_down(
+        self,
+        signals: &mut Signals,
+        sockets: Option<Sockets>,
+    ) -> Result<(), Failure> {
+        let shutting_down = async {
+            match sockets {
+                Some(sockets) => {
+                    self.health.set(Stage::Stopping);
+                    tokio::time::sleep(self.shutdown_delay).await;
+                    drop(sockets);
+                }
+                None => self.admin.stop.cancel(),
+            }
+            self.listeners.end().await;
             // Last, because health checks must still learn that it is stopping.
-            self.stop_admin().await;
+            self.admin.end().await;
             self.close().await;
         };
-        unless_stopped_again(signals, ending).await
-    }
-
-    /// Shuts down while another process has the sockets and answers health checks.
-    async fn hand_over(self, signals: &mut Signals) -> Result<(), Failure> {
-        let ending = async {
-            self.stop_listeners.cancel();
-            self.stop_admin.cancel();
-            self.listeners.close();
-            self.listeners.wait().await;
-            self.stop_admin().await;
-            self.close().await;
-        };
-        unless_stopped_again(signals, ending).await
-    }
-
-    async fn stop_admin(&self) {
-        self.stop_admin.cancel();
-        self.admin.close();
-        self.admin.wait().await;
+        tokio::select! {
+            () = shutting_down => Ok(()),
+            () = signals.stop() => {
+                let why = "received a second signal: stopped at once, requests in flight were cut";
+                Err(Failure::Unavailable(why.to_owned()))
+            }
+        }
     }
 
     async fn close(&self) {
-        self.watch.abort();
+        self.monitor.abort();
         if let Some(tracer) = self.decider.tracer() {
             tracer.close(CLOSE_TRACES_WITHIN).await;
         }
@@ -280,19 +318,6 @@ impl Running {
             tracing::info!(written, lost, "closed the audit trail");
         }
         tracing::info!("shut down");
-    }
-}
-
-async fn unless_stopped_again(
-    signals: &mut Signals,
-    ending: impl Future<Output = ()>,
-) -> Result<(), Failure> {
-    tokio::select! {
-        () = ending => Ok(()),
-        () = signals.stop() => {
-            let why = "received a second signal: stopped at once, requests in flight were cut";
-            Err(Failure::Unavailable(why.to_owned()))
-        }
     }
 }
 
@@ -310,27 +335,25 @@ fn admin_server(config: &Config, budget: ConnectionBudget, admin: &Admin) -> Ser
 }
 
 /// The policy, the store and the audit trail together.
-async fn open_decider(source: &Source) -> Result<(Decider, Arc<Config>), Failure> {
+async fn open_decider(source: &ConfigSource) -> Result<(Decider, Arc<Config>), Failure> {
     let (live, config) = match source {
-        Source::File { file, .. } => {
-            Live::start(LiveConfig::of(file))
-                .await
-                .map_err(|error| match error {
-                    StartError::Wrong(problems) => invalid(file, &problems),
-                    other => Failure::Unavailable(other.to_string()),
-                })?
+        ConfigSource::File { file, .. } => {
+            let started = Live::start(LiveConfig::of(file)).await;
+            started.map_err(|error| error.into_failure(file))?
         }
-        Source::Demo(demo) => {
-            let config = demo.config();
-            (
-                Live::fixed(config.policy.policy()),
-                Arc::new(config.clone()),
-            )
+        ConfigSource::Demo(demo) => {
+            let config = Arc::new(demo.config().clone());
+            (Live::fixed(config.policy.policy()), config)
         }
     };
     let limiter = decider::limiter(&config.store)
         .map_err(|error| Failure::BadInput(format!("the store cannot be used: {error}")))?;
-    examination::begin(&config.store);
+    if let StoreConfig::Redis(redis) = &config.store
+        // A connection of its own, which is closed afterwards.
+        && let Ok(store) = RedisStore::open(redis.url.expose(), redis.config.clone())
+    {
+        tokio::spawn(examine(store));
+    }
     let trail = match (&config.audit, &config.database) {
         (Some(audit), Some(settings)) => {
             Some(start_trail(settings.url.expose(), audit.clone()).await?)
@@ -340,13 +363,21 @@ async fn open_decider(source: &Source) -> Result<(Decider, Arc<Config>), Failure
     Ok((Decider::new(live, limiter, trail), config))
 }
 
-/// The failure of a configuration with these problems.
-pub(crate) fn invalid(file: &Path, problems: &str) -> Failure {
-    let (file, problems) = (file.display(), problems.trim_end());
-    Failure::BadInput(format!("{file} is not valid:\n{problems}"))
+/// Warns of settings of the store that would break guarantees.
+async fn examine(store: RedisStore) {
+    loop {
+        // An unreachable store is reported by those who use it.
+        if let Ok(warnings) = store.examine().await {
+            for warning in warnings {
+                tracing::warn!(%warning, "the store may break guarantees");
+            }
+            return;
+        }
+        tokio::time::sleep(EXAMINE_AGAIN_AFTER).await;
+    }
 }
 
-/// An unreachable database prevents no start, because limits are what the program is for.
+/// Starts the audit trail. An unreachable database prevents no start, because limits are what the program is for.
 async fn start_trail(url: &str, audit: AuditConfig) -> Result<Trail, Failure> {
     match Database::open(url).await {
         Ok(database) => Ok(Trail::start(database, audit)),
@@ -355,14 +386,13 @@ async fn start_trail(url: &str, audit: AuditConfig) -> Result<Trail, Failure> {
     }
 }
 
-fn log_start(source: &Source, decider: &Decider, sockets: &Sockets) {
-    let config = source.config();
-    if let Source::File { warnings, .. } = source
+fn log_start(source: &ConfigSource, decider: &Decider, sockets: &Sockets) {
+    if let ConfigSource::File { warnings, .. } = source
         && !warnings.is_empty()
     {
         tracing::warn!("in the configuration:\n{}", warnings.trim_end());
     }
-    let store = match &config.store {
+    let store = match &source.config().store {
         StoreConfig::Memory(_) => "memory, for this process alone".to_owned(),
         StoreConfig::Redis(redis) => redis.url.to_string(),
     };

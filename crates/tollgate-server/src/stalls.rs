@@ -1,8 +1,7 @@
 //! Stalls of this process: moments in which it did not run, as on a busy core, in a throttled container or on a paused machine.
 //!
-//! A thread sleeps for a moment, again and again, and measures how late it wakes up. So stalls are noticed whatever the program does
-//! at that time, and also where nothing waits for a deadline. The engine's deadlines measure their own lateness, to give calls the
-//! lost time back; they do not depend on this.
+//! A thread sleeps again and again, and measures how late it wakes up. So stalls are noticed whatever the program does
+//! at that time. The engine's deadlines measure their own lateness; they do not depend on this.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,37 +15,36 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
-use crate::metrics::Page;
+use crate::metrics::MetricsEncoder;
 
 /// How often the thread wakes up. A wake-up takes 5 to 25 µs of CPU, 0.03 to 0.12 % of one core.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The thread wakes up at least this late in a stall. A stall begins at any moment of a tick, so one of 30 ms is always counted, and
-/// one of less than 10 ms never. It is longer than the lateness by a tick at most.
+/// The least lateness that counts as a stall. A stall begins at any moment of a tick, so one of 30 ms is always counted, and
+/// one of less than 10 ms never.
 const THRESHOLD: Duration = Duration::from_millis(10);
 
-/// How far the longest stall is looked back for.
+/// How long the longest stall is remembered.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The stalls of this process so far.
 #[derive(Debug, Default)]
 pub(crate) struct Stalls {
     count: AtomicU64,
-    /// When stalls ended and how long they were: the longest of the window, then the longest of those after it, and so on.
+    /// The ends and lengths of stalls: the longest of the window, then the longest of those after it, and so on.
     longest: Mutex<VecDeque<(Instant, Duration)>>,
 }
 
 impl Stalls {
-    /// Measures until the stalls are dropped. Without a thread for it, nothing is measured and the log says so.
+    /// Measures until this is dropped.
     pub(crate) fn watch(self: &Arc<Self>) {
         let stalls = Arc::downgrade(self);
         let thread = thread::Builder::new().name("stalls".into());
         if let Err(error) = thread.spawn(move || measure(&stalls)) {
-            tracing::warn!(%error, "no thread to measure stalls of this process: they are not counted");
+            tracing::warn!(%error, "failed to start the thread that measures stalls of this process; they are not counted");
         }
     }
 
-    /// Counts this lateness if it is a stall.
+    /// Counts a late wake-up if it is a stall.
     fn was_late(&self, late_by: Duration, now: Instant) {
         if late_by < THRESHOLD {
             return;
@@ -57,7 +55,7 @@ impl Stalls {
             longest.pop_back();
         }
         longest.push_back((now, late_by));
-        forget_old(&mut longest, now);
+        remove_old(&mut longest, now);
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -67,7 +65,7 @@ impl Stalls {
     /// The longest stall of the last minute; zero if there was none.
     pub(crate) fn longest(&self, now: Instant) -> Duration {
         let mut longest = self.longest.lock();
-        forget_old(&mut longest, now);
+        remove_old(&mut longest, now);
         longest.front().map_or(Duration::ZERO, |(_, stall)| *stall)
     }
 
@@ -76,7 +74,7 @@ impl Stalls {
     }
 }
 
-fn forget_old(longest: &mut VecDeque<(Instant, Duration)>, now: Instant) {
+fn remove_old(longest: &mut VecDeque<(Instant, Duration)>, now: Instant) {
     let is_old = |ended: Instant| now.saturating_duration_since(ended) >= WINDOW;
     while longest.front().is_some_and(|(ended, _)| is_old(*ended)) {
         longest.pop_front();
@@ -100,12 +98,12 @@ struct StallMetrics(Arc<Stalls>);
 
 impl Collector for StallMetrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page(encoder);
-        let about = "Stalls of this process: it did not run for 10 ms or more";
-        page.counter("process_stalls", about, self.0.count())?;
-        let about = "The longest stall of this process in the last minute";
+        let mut encoder = MetricsEncoder(encoder);
+        let help = "Stalls of this process: it did not run for 10 ms or more";
+        encoder.counter("process_stalls", help, self.0.count())?;
+        let help = "The longest stall of this process in the last minute";
         let longest = self.0.longest(Instant::now());
-        page.gauge_of_seconds("process_longest_stall", about, longest)
+        encoder.seconds("process_longest_stall", help, longest)
     }
 }
 

@@ -1,58 +1,53 @@
-//! Rows that wait to be written, in order, with a bound; and the batch that is on its way.
+//! Rows that wait to be written, in order and bounded, and the batch that is being written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::TrailStats;
 use crate::database::ViolationRow;
 
-/// Rows with the numbers under which they are written, however often they are sent.
+/// Rows with their numbers, which stay the same however often they are sent.
 pub(super) type Batch = Arc<[(i64, ViolationRow)]>;
 
-/// What waits. Whoever comes when it is full is lost: what came first shows how it began.
-#[derive(Default)]
+/// The rows that wait. When it is full, later rows are lost, because the first show how it began.
+#[derive(Debug, Default)]
 pub(super) struct Backlog {
     waiting: VecDeque<(i64, ViolationRow)>,
-    /// Sent, perhaps even stored: it goes again until somebody says that it arrived.
+    /// Sent, and perhaps stored. It is sent again until the database has confirmed it.
     sending: Option<Batch>,
     next_number: i64,
-    pub(super) written: u64,
-    pub(super) rows: u64,
-    pub(super) lost: u64,
-    pub(super) failures: u64,
-    /// Folds that became one with another lane's.
-    pub(super) merged: u64,
+    pub(super) stats: TrailStats,
 }
 
 impl Backlog {
-    pub(super) fn accept(&mut self, mut row: ViolationRow, scope: &str, most: usize) {
-        if self.len() >= most {
-            self.lost += count_of(&row);
+    pub(super) fn push(&mut self, row: ViolationRow, max: usize) {
+        if self.len() >= max {
+            self.stats.lost += row.count.unsigned_abs();
             return;
         }
-        scope.clone_into(&mut row.scope);
         self.waiting.push_back((self.next_number, row));
         self.next_number += 1;
     }
 
-    /// What to send next; the same until it is [`arrived`](Self::arrived) or [`refused`](Self::refused).
-    pub(super) fn batch(&mut self, most: usize) -> Option<Batch> {
+    /// The next batch to send: the same one until it is [`confirmed`](Self::confirmed) or [`rejected`](Self::rejected).
+    pub(super) fn batch(&mut self, max: usize) -> Option<Batch> {
         if self.sending.is_none() && !self.waiting.is_empty() {
-            let rows = self.waiting.len().min(most.max(1));
+            let rows = self.waiting.len().min(max.max(1));
             self.sending = Some(self.waiting.drain(..rows).collect());
         }
         self.sending.clone()
     }
 
-    pub(super) fn arrived(&mut self) {
+    pub(super) fn confirmed(&mut self) {
         if let Some(batch) = self.sending.take() {
-            self.written += counts_of(&batch);
-            self.rows += batch.len() as u64;
+            self.stats.written += denials(&*batch);
+            self.stats.rows += batch.len() as u64;
         }
     }
 
-    /// The database will never take it as it is. Half of it goes next, so that in the end only those are lost that are at fault: nobody
-    /// may take others out of the trail by a name that the database does not take.
-    pub(super) fn refused(&mut self) {
+    /// The database will never accept the batch as it is. Half of it is sent next, so that only the rows at fault are lost in the end: a
+    /// client must not be able to remove others from the trail by a name that the database rejects.
+    pub(super) fn rejected(&mut self) {
         match self.sending.take() {
             Some(batch) if batch.len() > 1 => {
                 let (first, second) = batch.split_at(batch.len() / 2);
@@ -61,24 +56,15 @@ impl Backlog {
                 }
                 self.sending = Some(first.into());
             }
-            batch => {
-                self.sending = batch;
-                self.lose_batch();
-            }
+            batch => self.stats.lost += batch.map_or(0, |batch| denials(&*batch)),
         }
     }
 
-    fn lose_batch(&mut self) {
-        if let Some(batch) = self.sending.take() {
-            self.lost += counts_of(&batch);
-        }
-    }
-
-    /// There is no time left.
+    /// Loses everything, because there is no time left.
     pub(super) fn give_up(&mut self) {
-        self.lose_batch();
-        let waiting = std::mem::take(&mut self.waiting);
-        self.lost += waiting.iter().map(|(_, row)| count_of(row)).sum::<u64>();
+        let sending = self.sending.take();
+        self.stats.lost += sending.map_or(0, |batch| denials(&*batch));
+        self.stats.lost += denials(&std::mem::take(&mut self.waiting));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -86,10 +72,7 @@ impl Backlog {
     }
 }
 
-fn counts_of(batch: &Batch) -> u64 {
-    batch.iter().map(|(_, row)| count_of(row)).sum()
-}
-
-fn count_of(row: &ViolationRow) -> u64 {
-    row.count.unsigned_abs()
+fn denials<'a>(rows: impl IntoIterator<Item = &'a (i64, ViolationRow)>) -> u64 {
+    let rows = rows.into_iter();
+    rows.map(|(_, row)| row.count.unsigned_abs()).sum()
 }

@@ -1,27 +1,27 @@
-//! A violation as it is noted, which bucket and second it belongs to, and the row it becomes.
+//! A violation, the bucket and second that it belongs to, and the row that it becomes.
 
 use std::hash::{BuildHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use tollgate::Source;
-
 use tollgate_config::text::{escaped, push_escaped};
 
 use crate::database::ViolationRow;
+use crate::time::unix_micros;
 
-/// A denial, in the words of whoever was denied: everything is escaped and cut before it is kept.
+/// A denial. Texts are those of the client; they are escaped and cut before they are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Violation<'a> {
     /// The rule that denied.
     pub rule: &'a str,
-    /// The values that name the rule's bucket, as in `[("client", "merchant_123"), ("route", "/v1/charges/{id}")]`.
+    /// The dimensions and values that identify the bucket, such as `[("client", "merchant_123"), ("route", "/v1/charges/{id}")]`.
     pub per: &'a [(&'a str, &'a str)],
-    /// The caller's plan.
+    /// The client's plan.
     pub plan: Option<&'a str>,
-    /// The caller.
+    /// The client.
     pub client: Option<&'a str>,
-    /// The caller's address.
+    /// The client's address.
     pub ip: Option<IpAddr>,
     /// The HTTP method.
     pub method: Option<&'a str>,
@@ -29,37 +29,32 @@ pub struct Violation<'a> {
     pub route: Option<&'a str>,
     /// When it was denied.
     pub at: SystemTime,
-    /// Whole tokens that were left.
+    /// Whole tokens left.
     pub remaining: u64,
-    /// What it would have cost.
+    /// The cost of the request.
     pub cost: u64,
-    /// Who decided.
+    /// Where the decision came from.
     pub source: Source,
-    /// The generation of the rules that decided.
+    /// The generation of the rules.
     pub generation: u64,
 }
 
-/// The most characters that are kept of each text.
-const MOST_NAME: usize = 128;
-const MOST_ENDPOINT: usize = 192;
-const MOST_BUCKET: usize = 384;
+/// Longer texts are cut.
+const MAX_NAME: usize = 128;
+const MAX_ROUTE: usize = 192;
+const MAX_BUCKET: usize = 384;
 
-/// Bytes of a text that tell buckets apart, beside its length: nobody can make us read a megabyte per denial.
-const MOST_HASHED: usize = 256;
+/// Bytes of a text that identify a bucket, beside its length, so that clients cannot make a denial hash a megabyte.
+const MAX_HASHED: usize = 256;
 
 impl Violation<'_> {
-    pub(super) fn at_us(&self) -> i64 {
-        let since = self.at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-    }
-
-    /// Names the bucket in this second. The hasher has a secret key, so nobody can choose who is folded with whom.
+    /// Identifies the bucket in this second. The hasher has a secret key, so clients cannot choose with whom they are folded.
     pub(super) fn identity(&self, second: i64, hasher: &impl BuildHasher) -> u64 {
         let mut state = hasher.build_hasher();
         let mut add = |text: &str| {
             let bytes = text.as_bytes();
             bytes.len().hash(&mut state);
-            state.write(bytes.get(..MOST_HASHED).unwrap_or(bytes));
+            state.write(bytes.get(..MAX_HASHED).unwrap_or(bytes));
         };
         add(self.rule);
         for (dimension, value) in self.per {
@@ -70,13 +65,12 @@ impl Violation<'_> {
         state.finish()
     }
 
-    /// The row of the first of its bucket and second.
+    /// The row of the first violation of a bucket and second.
     fn row(&self) -> ViolationRow {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let name = |text: &str| escaped(text, MOST_NAME);
+        let name = |text: &str| escaped(text, MAX_NAME);
         ViolationRow {
-            at_us: self.at_us(),
-            scope: String::new(),
+            at_us: unix_micros(self.at),
             rule: name(self.rule),
             plan: self.plan.map(name),
             bucket: self.bucket(),
@@ -86,46 +80,43 @@ impl Violation<'_> {
             remaining: number(self.remaining),
             cost: number(self.cost),
             count: 1,
-            other_clients: false,
-            other_ips: false,
-            other_endpoints: false,
             source: self.source.as_str().to_owned(),
             generation: number(self.generation),
+            ..ViolationRow::default()
         }
     }
 
     fn bucket(&self) -> String {
         let mut name = String::with_capacity(64);
-        push_escaped(&mut name, self.rule, MOST_NAME, true);
+        push_escaped(&mut name, self.rule, MAX_NAME, true);
         for (dimension, value) in self.per {
-            if name.len() >= MOST_BUCKET {
+            if name.len() >= MAX_BUCKET {
                 name.push('…');
                 break;
             }
             name.push(' ');
-            push_escaped(&mut name, dimension, MOST_NAME, true);
+            push_escaped(&mut name, dimension, MAX_NAME, true);
             name.push('=');
-            push_escaped(&mut name, value, MOST_NAME, true);
+            push_escaped(&mut name, value, MAX_NAME, true);
         }
         name
     }
 
-    /// Whether this is what a row has as its endpoint.
     fn is_at(&self, stored: Option<&str>) -> bool {
-        // Most are stored as they came.
-        let plain = match (stored, self.method, self.route) {
+        // Most need no escapes.
+        let is_equal = match (stored, self.method, self.route) {
             (Some(stored), Some(method), Some(route)) => {
                 let rest = stored.strip_prefix(method);
                 rest.and_then(|rest| rest.strip_prefix(' ')) == Some(route)
             }
             _ => false,
         };
-        plain || stored == self.endpoint().as_deref()
+        is_equal || stored == self.endpoint().as_deref()
     }
 
     fn endpoint(&self) -> Option<String> {
         let method = self.method.map(|method| escaped(method, 32));
-        let route = self.route.map(|route| escaped(route, MOST_ENDPOINT));
+        let route = self.route.map(|route| escaped(route, MAX_ROUTE));
         match (method, route) {
             (Some(method), Some(route)) => Some(format!("{method} {route}")),
             (method, route) => method.or(route),
@@ -133,24 +124,23 @@ impl Violation<'_> {
     }
 }
 
-/// What was denied so far in one bucket in one second.
+/// The violations of one bucket in one second.
 #[derive(Debug)]
 pub(super) struct Fold {
     row: ViolationRow,
-    /// Of the first; the row has it as text.
+    /// The address of the first. The row has it as text.
     ip: Option<IpAddr>,
 }
 
 impl Fold {
-    /// With one violation.
-    pub(super) fn of(violation: &Violation<'_>) -> Self {
+    pub(super) fn new(violation: &Violation<'_>) -> Self {
         Self {
             row: violation.row(),
             ip: violation.ip,
         }
     }
 
-    /// Counts one more, and notes what differs from the first: a bucket may be shared by many clients.
+    /// Counts another violation, and marks what differs from the first: a bucket may be shared by many clients.
     pub(super) fn add(&mut self, violation: &Violation<'_>) {
         let row = &mut self.row;
         row.count = row.count.saturating_add(1);
@@ -159,7 +149,7 @@ impl Fold {
         row.other_endpoints = row.other_endpoints || !violation.is_at(row.endpoint.as_deref());
     }
 
-    /// Makes one of two of the same bucket and second: the one that came first, with the counts of both.
+    /// Merges a fold of the same bucket and second. The earlier one stays, with the counts of both.
     pub(super) fn merge(&mut self, mut other: Self) {
         if other.row.at_us < self.row.at_us {
             std::mem::swap(self, &mut other);
@@ -176,15 +166,18 @@ impl Fold {
         self.row.count
     }
 
-    pub(super) fn into_row(self) -> ViolationRow {
-        self.row
+    pub(super) fn into_row(self, scope: &str) -> ViolationRow {
+        ViolationRow {
+            scope: scope.to_owned(),
+            ..self.row
+        }
     }
 }
 
-/// Whether a name is another than the stored one, which is escaped; most are stored as they came.
+/// Whether a name differs from the stored one, which is escaped. Most need no escapes.
 fn is_other(stored: Option<&str>, name: Option<&str>) -> bool {
     match (stored, name) {
-        (Some(stored), Some(name)) => stored != name && stored != escaped(name, MOST_NAME),
+        (Some(stored), Some(name)) => stored != name && stored != escaped(name, MAX_NAME),
         (stored, name) => stored.is_some() != name.is_some(),
     }
 }

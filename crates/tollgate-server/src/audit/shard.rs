@@ -1,183 +1,147 @@
-//! What the threads of one lane noted: the folds of the current second and the one before, behind one lock.
+//! The violations of the threads of one shard: the folds of the current second and the one before, behind one lock.
 //!
-//! Nothing here takes longer than a look into a map: rows are made before, and full seconds are handed over whole. A
-//! bucket that several threads denied for has a fold in each of their lanes; they become one when they are collected.
+//! Holding the lock never takes longer than a lookup in a map: rows are made before, and complete seconds are moved as a whole. A
+//! bucket that several threads denied has a fold in each of their shards. They are merged when they are collected.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use foldhash::fast::FixedState;
+
+use super::TrailStats;
 use super::fold::{Fold, Violation};
 
 /// How long after its end a second may still be added to.
 const GRACE_US: i64 = 250_000;
 const SECOND_US: i64 = 1_000_000;
 
-/// Folds by identity, which is a hash already.
-pub(super) type Folds = HashMap<u64, Box<Fold>, BuildHasherDefault<AsItIs>>;
+/// Folds by identity, which is a keyed hash.
+pub(super) type Folds = HashMap<u64, Box<Fold>, FixedState>;
 
-/// Takes a hash for a hash.
-#[derive(Default)]
-pub(super) struct AsItIs(u64);
-
-impl Hasher for AsItIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
+/// The maximum number of folds in all shards together.
+#[derive(Debug)]
+pub(super) struct FoldLimit {
+    max: usize,
+    held: AtomicUsize,
 }
 
-/// What became of a violation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Noted {
-    /// It is one more of a fold that is there, or it is lost.
-    Done,
-    /// It needs a fold of its own, and there is room.
-    New,
-}
-
-/// How many folds there may be in all shards together.
-#[derive(Debug, Default)]
-pub(super) struct Room {
-    most: usize,
-    taken: AtomicUsize,
-}
-
-impl Room {
-    pub(super) fn for_at_most(most: usize) -> Self {
-        Self {
-            most,
-            taken: AtomicUsize::new(0),
-        }
+impl FoldLimit {
+    pub(super) fn new(max: usize) -> Self {
+        let held = AtomicUsize::new(0);
+        Self { max, held }
     }
 
-    fn is_left(&self) -> bool {
-        self.taken.load(Relaxed) < self.most
+    fn is_reached(&self) -> bool {
+        self.held.load(Relaxed) >= self.max
     }
 
     fn take(&self) -> bool {
-        // Looked at first: who finds it full leaves the memory alone that others look at.
-        if !self.is_left() {
+        // Read first: a thread that finds it full does not write to memory that others read.
+        if self.is_reached() {
             return false;
         }
-        let is_ours = self.taken.fetch_add(1, Relaxed) < self.most;
-        if !is_ours {
+        let is_taken = self.held.fetch_add(1, Relaxed) < self.max;
+        if !is_taken {
             self.give_back(1);
         }
-        is_ours
+        is_taken
     }
 
     fn give_back(&self, folds: usize) {
-        self.taken.fetch_sub(folds, Relaxed);
+        self.held.fetch_sub(folds, Relaxed);
     }
 
-    pub(super) fn taken(&self) -> usize {
-        self.taken.load(Relaxed).min(self.most)
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Relaxed).min(self.max)
     }
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// Even seconds and odd ones, so that threads that are a moment apart do not undo each other's.
+    /// Even seconds and odd ones, so that threads that are a moment apart use different slots.
     slots: [Slot; 2],
-    /// Seconds that gave way to later ones before anybody took them.
+    /// Seconds that were replaced by later ones before they were collected.
     sealed: Vec<Folds>,
     closed: bool,
-    pub(super) noted: u64,
-    pub(super) folded: u64,
-    pub(super) lost: u64,
+    pub(super) stats: TrailStats,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Slot {
     second: i64,
     folds: Folds,
 }
 
 impl Shard {
-    /// Adds to a fold that is there.
+    /// Counts a violation in its fold, or as lost if there is no room for a new one. Returns whether it was counted.
     pub(super) fn count(
         &mut self,
         second: i64,
         identity: u64,
         violation: &Violation<'_>,
-        room: &Room,
-    ) -> Noted {
+        limit: &FoldLimit,
+    ) -> bool {
         if let Some(fold) = self.slot(second).folds.get_mut(&identity) {
             fold.add(violation);
-            self.noted += 1;
-            self.folded += 1;
-            return Noted::Done;
+            self.stats.folded += 1;
+        } else if self.closed || limit.is_reached() {
+            self.stats.lost += 1;
+        } else {
+            return false;
         }
-        if self.closed || !room.is_left() {
-            self.noted += 1;
-            self.lost += 1;
-            return Noted::Done;
-        }
-        Noted::New
+        self.stats.recorded += 1;
+        true
     }
 
-    /// Adds a fold, unless somebody else did meanwhile or took the last room.
+    /// Adds a fold, unless another thread has added it meanwhile or taken the last room.
     pub(super) fn insert(
         &mut self,
         second: i64,
         identity: u64,
         violation: &Violation<'_>,
         fold: Box<Fold>,
-        room: &Room,
+        limit: &FoldLimit,
     ) {
-        if self.count(second, identity, violation, room) == Noted::Done {
+        if self.count(second, identity, violation, limit) {
             return;
         }
-        self.noted += 1;
-        match room.take() {
+        self.stats.recorded += 1;
+        match limit.take() {
             true => drop(self.slot(second).folds.insert(identity, fold)),
-            false => self.lost += 1,
+            false => self.stats.lost += 1,
         }
     }
 
-    /// Hands over the seconds that are over.
-    pub(super) fn take_over(&mut self, now_us: i64, room: &Room) -> Vec<Folds> {
+    /// Removes the seconds that are complete.
+    pub(super) fn take_complete(&mut self, now_us: i64, limit: &FoldLimit) -> Vec<Folds> {
         let current = (now_us - GRACE_US).div_euclid(SECOND_US);
-        // A clock that was set back leaves seconds that seem to be still to come.
-        let is_over = |slot: &Slot| slot.second < current || slot.second > current + 2;
+        // A clock that was set back leaves seconds that seem to be in the future.
+        self.take(limit, |second| second < current || second > current + 2)
+    }
+
+    /// Removes everything, and accepts nothing more.
+    pub(super) fn take_all(&mut self, limit: &FoldLimit) -> Vec<Folds> {
+        self.closed = true;
+        self.take(limit, |_| true)
+    }
+
+    fn take(&mut self, limit: &FoldLimit, is_complete: impl Fn(i64) -> bool) -> Vec<Folds> {
         let mut taken = std::mem::take(&mut self.sealed);
-        for slot in self.slots.iter_mut().filter(|slot| is_over(slot)) {
+        let slots = self.slots.iter_mut();
+        for slot in slots.filter(|slot| is_complete(slot.second)) {
             taken.push(std::mem::take(&mut slot.folds));
         }
-        room.give_back(taken.iter().map(HashMap::len).sum());
-        taken
-    }
-
-    /// Hands over everything and takes nothing more.
-    pub(super) fn take_all(&mut self, room: &Room) -> Vec<Folds> {
-        self.closed = true;
-        let mut taken = std::mem::take(&mut self.sealed);
-        taken.extend(
-            self.slots
-                .iter_mut()
-                .map(|slot| std::mem::take(&mut slot.folds)),
-        );
-        room.give_back(taken.iter().map(HashMap::len).sum());
+        limit.give_back(taken.iter().map(HashMap::len).sum());
         taken
     }
 
     fn slot(&mut self, second: i64) -> &mut Slot {
-        let slot = match second.rem_euclid(2) {
-            0 => &mut self.slots[0],
-            _ => &mut self.slots[1],
-        };
-        if slot.second < second {
-            if !slot.folds.is_empty() {
-                self.sealed.push(std::mem::take(&mut slot.folds));
-            }
-            slot.second = second;
-        } else if slot.folds.is_empty() {
+        let [even, odd] = &mut self.slots;
+        let slot = if second % 2 == 0 { even } else { odd };
+        if slot.second < second && !slot.folds.is_empty() {
+            self.sealed.push(std::mem::take(&mut slot.folds));
+        }
+        if slot.folds.is_empty() {
             slot.second = second;
         }
         slot
@@ -192,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    fn note(shard: &mut Shard, second: i64, bucket: u64, room: &Room) {
+    fn record(shard: &mut Shard, second: i64, bucket: u64, limit: &FoldLimit) {
         // As the trail makes them: the second is part of the identity.
         let identity = bucket * 1_000_003 + second.unsigned_abs();
         let violation = Violation {
@@ -209,9 +173,9 @@ mod tests {
             source: Source::Store,
             generation: 1,
         };
-        if shard.count(second, identity, &violation, room) == Noted::New {
-            let fold = Box::new(Fold::of(&violation));
-            shard.insert(second, identity, &violation, fold, room);
+        if !shard.count(second, identity, &violation, limit) {
+            let fold = Box::new(Fold::new(&violation));
+            shard.insert(second, identity, &violation, fold, limit);
         }
     }
 
@@ -221,58 +185,61 @@ mod tests {
     }
 
     #[test]
-    fn a_second_is_handed_over_when_it_is_over_and_no_sooner() {
-        let (mut shard, room) = (Shard::default(), Room::for_at_most(10));
+    fn a_second_is_taken_when_it_is_complete() {
+        let (mut shard, limit) = (Shard::default(), FoldLimit::new(10));
         for _ in 0..5 {
-            note(&mut shard, 100, 1, &room);
+            record(&mut shard, 100, 1, &limit);
         }
         assert_eq!(
-            counts(&shard.take_over(100 * SECOND_US + 900_000, &room)),
+            counts(&shard.take_complete(100 * SECOND_US + 900_000, &limit)),
             0
         );
         assert_eq!(
-            counts(&shard.take_over(101 * SECOND_US + 200_000, &room)),
+            counts(&shard.take_complete(101 * SECOND_US + 200_000, &limit)),
             0
         );
-        note(&mut shard, 100, 1, &room);
-        note(&mut shard, 101, 1, &room);
+        record(&mut shard, 100, 1, &limit);
+        record(&mut shard, 101, 1, &limit);
         assert_eq!(
-            counts(&shard.take_over(101 * SECOND_US + 300_000, &room)),
+            counts(&shard.take_complete(101 * SECOND_US + 300_000, &limit)),
             6
         );
         assert_eq!(
-            counts(&shard.take_over(102 * SECOND_US + 300_000, &room)),
+            counts(&shard.take_complete(102 * SECOND_US + 300_000, &limit)),
             1
         );
-        assert_eq!(room.taken(), 0);
+        assert_eq!(limit.held(), 0);
     }
 
     #[test]
-    fn what_nobody_takes_is_bounded_and_the_rest_is_counted_as_lost() {
-        let (mut shard, room) = (Shard::default(), Room::for_at_most(10));
+    fn violations_beyond_the_limit_are_counted_as_lost() {
+        let (mut shard, limit) = (Shard::default(), FoldLimit::new(10));
         for second in 0..100 {
             for bucket in 0..3 {
-                note(&mut shard, second, bucket, &room);
+                record(&mut shard, second, bucket, &limit);
             }
         }
-        assert_eq!(room.taken(), 10);
-        assert_eq!((shard.noted, shard.lost), (300, 290));
-        assert_eq!(counts(&shard.take_all(&room)), 10);
-        note(&mut shard, 200, 1, &room);
-        assert_eq!((shard.noted, shard.lost, room.taken()), (301, 291, 0));
+        assert_eq!(limit.held(), 10);
+        assert_eq!((shard.stats.recorded, shard.stats.lost), (300, 290));
+        assert_eq!(counts(&shard.take_all(&limit)), 10);
+        record(&mut shard, 200, 1, &limit);
+        assert_eq!(
+            (shard.stats.recorded, shard.stats.lost, limit.held()),
+            (301, 291, 0)
+        );
     }
 
     #[test]
-    fn clocks_that_jump_lose_nothing() {
-        let (mut shard, room) = (Shard::default(), Room::for_at_most(10));
+    fn a_clock_that_jumps_loses_nothing() {
+        let (mut shard, limit) = (Shard::default(), FoldLimit::new(10));
         for second in [1_000, 5, 1_001, 999, 1_000, 6] {
-            note(&mut shard, second, 7, &room);
+            record(&mut shard, second, 7, &limit);
         }
         assert_eq!(
-            counts(&shard.take_over(7 * SECOND_US, &room)),
+            counts(&shard.take_complete(7 * SECOND_US, &limit)),
             6,
-            "what seems to be in the future goes"
+            "a second that seems to be in the future is taken"
         );
-        assert_eq!(shard.noted, 6);
+        assert_eq!(shard.stats.recorded, 6);
     }
 }

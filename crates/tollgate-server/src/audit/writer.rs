@@ -1,179 +1,160 @@
-//! The background of a trail: collects what is over, writes it, and sweeps what is old.
+//! The background task of a trail: collects complete seconds, writes them, and removes old rows.
 //!
-//! Three loops side by side, as a database that hangs must not keep us from collecting. A batch that was under way when
-//! a loop is stopped is still in the backlog, and goes again.
+//! Three loops run side by side, because a database that hangs must not stop the collecting. A batch that was being written when
+//! its loop is stopped is still in the backlog, and is sent again.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 
-use super::trail::Shared;
+use super::TrailState;
 use crate::database::{Database, DatabaseError};
+use crate::time::unix_micros;
 
-/// Between two sweeps in a row, so that others get their turn.
-const BREATH: Duration = Duration::from_millis(10);
+/// Pause between two sweeps in a row, so that others get their turn.
+const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
-/// Runs until it is told to end, and has written what was left then.
-pub(super) async fn run(shared: Arc<Shared>, database: Database, mut ended: watch::Receiver<bool>) {
+/// Runs until it is stopped, and then writes what is left. Until the database is open, violations wait.
+pub(super) async fn run(
+    state: Arc<TrailState>,
+    opening: impl Future<Output = Database>,
+    stop: CancellationToken,
+) {
+    let database = tokio::select! {
+        biased;
+        database = opening => database,
+        () = collect(&state) => return,
+        () = stop.cancelled() => return,
+    };
     let mut writer = Writer {
-        // Any number that nobody else has.
-        id: RandomState::new().hash_one(SystemTime::now()).cast_signed(),
+        id: rand::random(),
         database: &database,
-        shared: &shared,
-        ill: false,
+        state: &state,
+        is_failing: false,
     };
     tokio::select! {
-        () = collect(&shared) => {}
-        () = writer.write() => {}
-        () = sweep(&shared, &database) => {}
-        // An error: nobody is left to tell us.
-        _ = ended.wait_for(|ended| *ended) => {}
+        () = collect(&state) => {}
+        () = writer.run() => {}
+        () = sweep(&state, &database) => {}
+        () = stop.cancelled() => {}
     }
-    shared.collect_all();
+    state.collect_all();
     writer.write_all().await;
 }
 
-/// The same with a database that may not be there yet: what is noted waits for it.
-pub(super) async fn open_and_run(
-    shared: Arc<Shared>,
-    url: String,
-    mut ended: watch::Receiver<bool>,
-) {
-    let opened = tokio::select! {
-        () = collect(&shared) => None,
-        database = open(&shared, &url) => Some(database),
-        _ = ended.wait_for(|ended| *ended) => None,
-    };
-    if let Some(database) = opened {
-        run(shared, database, ended).await;
-    }
-}
-
-async fn open(shared: &Shared, url: &str) -> Database {
-    let mut ill = false;
+/// Opens the database as soon as it is available.
+pub(super) async fn open(state: &TrailState, url: &str) -> Database {
+    let mut is_failing = false;
     loop {
         match Database::open(url).await {
             Ok(database) => {
-                if ill {
-                    tracing::info!("the database of the audit trail is there");
+                if is_failing {
+                    tracing::info!("opened the database of the audit trail");
                 }
                 return database;
             }
             Err(error) => {
-                shared.backlog.lock().failures += 1;
-                if !std::mem::replace(&mut ill, true) {
-                    tracing::warn!(%error, "cannot open the database of the audit trail: violations wait, as far as there is room");
+                state.backlog.lock().stats.failures += 1;
+                if !std::mem::replace(&mut is_failing, true) {
+                    tracing::warn!(%error, "cannot open the database of the audit trail; violations wait, as far as there is room");
                 }
-                tokio::time::sleep(shared.config.retry_after).await;
+                tokio::time::sleep(state.config.retry_after).await;
             }
         }
     }
 }
 
-async fn collect(shared: &Shared) {
-    let every = shared.config.collect_every.max(Duration::from_millis(1));
+async fn collect(state: &TrailState) {
+    let every = state.config.collect_every.max(Duration::from_millis(1));
     let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        shared.collect(SystemTime::now());
+        state.collect(SystemTime::now());
     }
 }
 
 struct Writer<'a> {
+    /// Identifies the rows of this trail.
     id: i64,
     database: &'a Database,
-    shared: &'a Shared,
-    ill: bool,
+    state: &'a TrailState,
+    is_failing: bool,
 }
 
 impl Writer<'_> {
-    async fn write(&mut self) {
+    async fn run(&mut self) {
         loop {
             self.write_all().await;
-            self.shared.arrived.notified().await;
+            self.state.added.notified().await;
         }
     }
 
-    /// Until nothing is left, however long that takes.
+    /// Writes until nothing is left, however long that takes.
     async fn write_all(&mut self) {
+        let config = &self.state.config;
         loop {
-            let batch = self.shared.backlog.lock().batch(self.shared.config.batch);
+            let batch = self.state.backlog.lock().batch(config.batch);
             let Some(batch) = batch else { return };
             match self.database.write_violations(self.id, &batch).await {
                 Ok(()) => {
-                    self.shared.backlog.lock().arrived();
-                    self.is_well();
+                    self.state.backlog.lock().confirmed();
+                    if std::mem::take(&mut self.is_failing) {
+                        let lost = self.state.lost();
+                        tracing::info!(lost, "writing the audit trail again; lost so far: {lost}");
+                    }
                 }
                 Err(error) => {
-                    self.is_ill(&error);
-                    if error.is_bad_input() {
-                        self.shared.backlog.lock().refused();
-                    } else {
-                        tokio::time::sleep(self.shared.config.retry_after).await;
+                    self.state.backlog.lock().stats.failures += 1;
+                    if !std::mem::replace(&mut self.is_failing, true) {
+                        log_failure(&error);
+                    }
+                    match error.is_bad_input() {
+                        true => self.state.backlog.lock().rejected(),
+                        false => tokio::time::sleep(config.retry_after).await,
                     }
                 }
             }
-        }
-    }
-
-    fn is_ill(&mut self, error: &DatabaseError) {
-        self.shared.backlog.lock().failures += 1;
-        if std::mem::replace(&mut self.ill, true) {
-            return;
-        }
-        match error.is_bad_input() {
-            true => {
-                tracing::warn!(%error, "the database does not take what was noted: these violations are lost");
-            }
-            false => {
-                tracing::warn!(%error, "cannot write the audit trail: violations wait, as far as there is room");
-            }
-        }
-    }
-
-    fn is_well(&mut self) {
-        if std::mem::take(&mut self.ill) {
-            let lost = self.shared.lost();
-            tracing::info!(
-                lost,
-                "the audit trail is written again; lost so far: {lost}"
-            );
         }
     }
 }
 
-/// Removes what is older than the retention, a little at a time.
-async fn sweep(shared: &Shared, database: &Database) {
-    let config = &shared.config;
+fn log_failure(error: &DatabaseError) {
+    match error.is_bad_input() {
+        true => tracing::warn!(%error, "failed to write audit records, which are dropped"),
+        false => {
+            tracing::warn!(%error, "cannot write the audit trail; violations wait, as far as there is room");
+        }
+    }
+}
+
+/// Removes rows that are older than the retention, a few at a time.
+async fn sweep(state: &TrailState, database: &Database) {
+    let config = &state.config;
     let Some(retention) = config.retention else {
         return std::future::pending().await;
     };
-    let mut ill = false;
+    let mut is_failing = false;
     loop {
         let before = SystemTime::now().checked_sub(retention);
-        let since = before.and_then(|before| before.duration_since(SystemTime::UNIX_EPOCH).ok());
-        let before_us = i64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(0);
-        loop {
-            match database.sweep_violations(before_us, config.max_sweep).await {
-                Ok(removed) if removed >= u64::from(config.max_sweep.max(1)) => {
-                    tokio::time::sleep(BREATH).await;
+        let before_us = before.map_or(0, unix_micros);
+        let removed = (database.sweep_violations(before_us, config.max_sweep)).await;
+        match removed {
+            Ok(removed) if removed >= u64::from(config.max_sweep.max(1)) => {
+                tokio::time::sleep(SWEEP_PAUSE).await;
+                continue;
+            }
+            Ok(_) => {
+                if std::mem::take(&mut is_failing) {
+                    tracing::info!("removing old violations again");
                 }
-                Ok(_) => {
-                    if std::mem::take(&mut ill) {
-                        tracing::info!("old violations are removed again");
-                    }
-                    break;
-                }
-                Err(error) => {
-                    shared.backlog.lock().failures += 1;
-                    if !std::mem::replace(&mut ill, true) {
-                        tracing::warn!(%error, "cannot remove old violations: the audit trail grows");
-                    }
-                    break;
+            }
+            Err(error) => {
+                state.backlog.lock().stats.failures += 1;
+                if !std::mem::replace(&mut is_failing, true) {
+                    tracing::warn!(%error, "cannot remove old violations; the audit trail grows");
                 }
             }
         }

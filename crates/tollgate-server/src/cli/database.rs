@@ -1,4 +1,4 @@
-//! What can be said about rules and violations in a database.
+//! Arguments of the commands that work on a database.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,31 +7,9 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use tollgate::Limit;
 
-pub(super) const RULES_EXAMPLES: &str = "\
-Examples:
-  tollgate rules list                                     the database of tollgate.yaml
-  tollgate rules list --database sqlite:tollgate.db
-  tollgate rules import rules.yaml --dry-run              every change, field by field; secrets as ***
-  tollgate rules import rules.yaml --if-empty             for the first start
-  tollgate rules export > rules.yaml
-  tollgate rules set charges --plan free --limit \"10/s burst 50\" --mode shadow
-  tollgate rules remove charges --plan free
+pub(super) const RULES_EXAMPLES: &str = include_str!("../../assets/help/rules.txt");
 
-Everything is checked before anything is written, and a change is whole or not at all. Programs that take their rules \
-from this database hear of it at once (PostgreSQL) or within half a second (SQLite).
-
-Exit codes: 0 done, 1 the database or a file could not be reached, 2 bad input.";
-
-pub(super) const VIOLATIONS_EXAMPLES: &str = "\
-Examples:
-  tollgate violations --since 1h
-  tollgate violations --client merchant_123 --limit 20 --json
-
-The newest come first. A row stands for all denials of one bucket in one second: when the first came (UTC), and how many \
-there were. Client, address and endpoint are those of the first; \"+others\" says that there were others: many may share a \
-bucket.
-
-Exit codes: 0 done, 1 the database could not be reached, 2 bad input.";
+pub(super) const VIOLATIONS_EXAMPLES: &str = include_str!("../../assets/help/violations.txt");
 
 /// Which database.
 #[derive(Args, Debug)]
@@ -46,12 +24,12 @@ pub(crate) struct DatabaseArgs {
     )]
     pub(crate) database: Option<String>,
 
-    /// A configuration whose database is meant, with its scope; --database and --scope go before. tollgate.yaml if it is
-    /// there and no database was named.
+    /// A configuration that names the database and its scope; --database and --scope take precedence [default: tollgate.yaml if it
+    /// exists and no database is named].
     #[arg(short, long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Whose rules, if several services share the database ["default" if nobody says so].
+    /// The scope of the rules, if several services share the database [default: "default"].
     #[arg(long, global = true)]
     pub(crate) scope: Option<String>,
 }
@@ -59,7 +37,7 @@ pub(crate) struct DatabaseArgs {
 #[derive(Args, Debug)]
 pub(crate) struct RulesArgs {
     #[command(flatten)]
-    pub(crate) place: DatabaseArgs,
+    pub(crate) target: DatabaseArgs,
 
     #[command(subcommand)]
     pub(crate) command: RulesCommand,
@@ -68,30 +46,34 @@ pub(crate) struct RulesArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum RulesCommand {
     /// Show the rules as a table.
-    List(ListArgs),
+    List {
+        /// Print JSON instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
     /// Store the rules and clients of a configuration file.
     Import(ImportArgs),
     /// Print the rules and clients in the form of a configuration file.
     Export(ExportArgs),
-    /// Change a rule, or make a new one.
+    /// Change a rule, or add one.
     Set(SetArgs),
     /// Remove a rule.
-    Remove(RemoveArgs),
-}
+    Remove {
+        /// The rule's id.
+        id: String,
 
-#[derive(Args, Debug)]
-pub(crate) struct ListArgs {
-    /// Print JSON instead of the table.
-    #[arg(long)]
-    pub(crate) json: bool,
+        /// The plan of the rule; without it, the rule for every plan that has none of its own.
+        #[arg(long)]
+        plan: Option<String>,
+    },
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
-    /// The file, in YAML or JSON; of a configuration, only `rules` and `clients` count. "-" reads stdin.
+    /// The file, in YAML or JSON; only its `rules` and `clients` count. "-" reads stdin.
     pub(crate) file: PathBuf,
 
-    /// Say what would change, and change nothing.
+    /// Report what would change, and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
 
@@ -100,7 +82,7 @@ pub(crate) struct ImportArgs {
     pub(crate) prune: bool,
 
     /// As --prune, and remove fields that the file leaves out. Otherwise they stay as they are stored, such as a client's
-    /// API key, and only null removes one: `plan: null`.
+    /// API key, and only null removes one, as in `plan: null`.
     #[arg(long)]
     pub(crate) exact: bool,
 
@@ -111,16 +93,16 @@ pub(crate) struct ImportArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ExportArgs {
-    /// In which form.
+    /// The format.
     #[arg(long, value_enum, default_value_t = ExportFormat::Yaml)]
     pub(crate) format: ExportFormat,
 
-    /// Those that are not active as well, marked so: `rules import` understands that, a configuration does not.
+    /// Include inactive ones, marked as such: `rules import` understands that, a configuration does not.
     #[arg(long)]
     pub(crate) all: bool,
 }
 
-/// The form of an export.
+/// The format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
     Yaml,
@@ -132,7 +114,7 @@ pub(crate) struct SetArgs {
     /// The rule's id.
     pub(crate) id: String,
 
-    /// The plan it is for; without, the rule for every plan that has none of its own.
+    /// The plan of the rule; without it, the rule for every plan that has none of its own.
     #[arg(long)]
     pub(crate) plan: Option<String>,
 
@@ -140,51 +122,41 @@ pub(crate) struct SetArgs {
     #[arg(long)]
     pub(crate) limit: Option<Limit>,
 
-    /// What to count by, such as client,route; "" is one bucket for everybody. A new rule counts by client.
+    /// What to count by, such as client,route; "" is one bucket for all. A new rule counts by client.
     #[arg(long, value_name = "LIST")]
     pub(crate) per: Option<String>,
 
-    /// enforce, shadow or off.
+    /// The mode: enforce, shadow or off.
     #[arg(long)]
     pub(crate) mode: Option<String>,
 
-    /// What happens when the store is away: local, open or closed.
+    /// What happens when the store is unavailable: local, open or closed.
     #[arg(long, value_name = "POLICY")]
     pub(crate) on_store_failure: Option<String>,
 
-    /// Whether it is in force.
+    /// Whether the rule is active.
     #[arg(long, action = ArgAction::Set)]
     pub(crate) active: Option<bool>,
 
-    /// What it is for.
+    /// A description.
     #[arg(long)]
     pub(crate) description: Option<String>,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct RemoveArgs {
-    /// The rule's id.
-    pub(crate) id: String,
-
-    /// The plan it is for; without, the rule for every plan that has none of its own.
-    #[arg(long)]
-    pub(crate) plan: Option<String>,
-}
-
-#[derive(Args, Debug)]
 pub(crate) struct ViolationsArgs {
     #[command(flatten)]
-    pub(crate) place: DatabaseArgs,
+    pub(crate) target: DatabaseArgs,
 
-    /// Of this client alone.
+    /// Only of this client.
     #[arg(long)]
     pub(crate) client: Option<String>,
 
-    /// From this address alone; IPv6 by its /64, as it is counted.
+    /// Only from this address; IPv6 by its network as it is counted, by default a /64.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) ip: Option<IpAddr>,
 
-    /// Of this rule alone.
+    /// Only of this rule.
     #[arg(long)]
     pub(crate) rule: Option<String>,
 
@@ -192,11 +164,11 @@ pub(crate) struct ViolationsArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) since: Option<Duration>,
 
-    /// At most so many rows.
+    /// Maximum number of rows.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) limit: u32,
 
-    /// Print JSON instead of the table: one object a line.
+    /// Print JSON instead of the table: one object per line.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,56 +1,53 @@
-//! `tollgate rules`: the rules in a database, seen and changed by hand.
+//! `tollgate rules`: lists and changes the rules in a database.
 //!
-//! Whatever would be stored is read as the running program will read it, together with what is there already, before
-//! anything is written.
+//! What would be stored is validated as the running program would, together with what is stored already, before anything is
+//! written.
 
 mod export;
 mod import;
 mod set;
-mod validate;
 
 use std::io::Write;
 
 use serde_json::{Value, json};
+use tollgate_config::document::{Location, Node, Problems};
+use tollgate_config::text::escaped;
 
-use super::database::{Meant, block_on};
-use super::table::{utc_second, write_table};
-use crate::calendar::utc;
-use crate::cli::{ListArgs, RemoveArgs, RulesArgs, RulesCommand};
-use crate::database::StoredRule;
+use super::database::DatabaseTarget;
+use super::print_json;
+use super::table::write_table;
+use crate::cli::{RulesArgs, RulesCommand};
+use crate::database::Stored;
 use crate::failure::Failure;
+use crate::time::{utc, utc_second};
 
-/// Runs the command.
-pub(crate) fn rules(args: &RulesArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let meant = Meant::of(&args.place)?;
+pub(super) fn rules(args: &RulesArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let target = DatabaseTarget::of(&args.target)?;
     match &args.command {
-        RulesCommand::List(list) => show(&meant, list, out),
-        RulesCommand::Import(import) => import::import(&meant, import, out),
-        RulesCommand::Export(export) => export::export(&meant, export, out),
-        RulesCommand::Set(set) => set::set(&meant, set, out),
-        RulesCommand::Remove(remove) => take_out(&meant, remove, out),
+        RulesCommand::List { json } => list(&target, *json, out),
+        RulesCommand::Import(args) => import::import(&target, args, out),
+        RulesCommand::Export(args) => export::export(&target, args, out),
+        RulesCommand::Set(args) => set::set(&target, args, out),
+        RulesCommand::Remove { id, plan } => remove(&target, id, plan.as_deref(), out),
     }
 }
 
-fn show(meant: &Meant, args: &ListArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let (rules, _) = block_on(async {
-        let database = meant.open_what_is_there().await?;
-        let listed = database.list(&meant.scope).await?;
-        database.close().await;
-        Ok(listed)
-    })?;
-    if args.json {
-        let rules: Vec<Value> = rules.iter().map(as_json).collect();
-        serde_json::to_writer_pretty(&mut *out, &rules).map_err(std::io::Error::from)?;
-        writeln!(out)?;
-        return Ok(());
+fn list(target: &DatabaseTarget, json: bool, out: &mut impl Write) -> Result<(), Failure> {
+    let (rules, _) = target.list()?;
+    if json {
+        let rules = rules.iter().map(|rule| {
+            json!({
+                "rule": rule.document,
+                "active": rule.active,
+                "created": utc(rule.created_us),
+                "updated": utc(rule.updated_us),
+            })
+        });
+        return Ok(print_json(out, &rules.collect::<Vec<_>>())?);
     }
     if rules.is_empty() {
-        writeln!(
-            out,
-            "no rules in the scope {}",
-            tollgate_config::text::escaped(&meant.scope, 64)
-        )?;
-        return Ok(());
+        let scope = escaped(&target.scope, 64);
+        return Ok(writeln!(out, "no rules in the scope {scope}")?);
     }
     let head = [
         "rule",
@@ -61,95 +58,109 @@ fn show(meant: &Meant, args: &ListArgs, out: &mut impl Write) -> Result<(), Fail
         "changed (UTC)",
         "description",
     ];
-    write_table(out, head, &rules.iter().map(cells).collect::<Vec<_>>())?;
-    Ok(())
+    let rows: Vec<_> = rules.iter().map(cells).collect();
+    Ok(write_table(out, head, &rows)?)
 }
 
-fn as_json(rule: &StoredRule) -> Value {
-    json!({
-        "rule": rule.document,
-        "active": rule.active,
-        "created": utc(rule.created_us),
-        "updated": utc(rule.updated_us),
-    })
-}
-
-fn cells(rule: &StoredRule) -> [String; 7] {
-    let said = |name: &str, default: &str| match &rule.document[name] {
-        Value::String(text) => text.clone(),
-        _ => default.to_owned(),
+fn cells(rule: &Stored) -> [String; 7] {
+    let text = |field: &str, default: &str| {
+        let text = rule.document[field].as_str();
+        text.unwrap_or(default).to_owned()
     };
     [
-        said("id", ""),
-        said("plan", "-"),
+        text("id", ""),
+        text("plan", "-"),
         limit_text(&rule.document["limit"]),
-        words(&rule.document["per"]),
+        per_text(&rule.document["per"]),
         match rule.active {
-            true => said("mode", "enforce"),
-            // Whatever its mode: it is not in force.
+            true => text("mode", "enforce"),
+            // Its mode has no effect.
             false => "inactive".to_owned(),
         },
         utc_second(rule.updated_us),
-        said("description", ""),
+        text("description", ""),
     ]
 }
 
-/// As in `10/s burst 50`.
+/// A limit as in `10/s burst 50`.
 fn limit_text(limit: &Value) -> String {
-    let part = |word: &str, name: &str| match &limit[name] {
+    let part = |word: &str, field: &str| match &limit[field] {
         Value::Null => None,
         Value::String(text) => Some(format!("{word}{text}")),
         other => Some(format!("{word}{other}")),
     };
+    // Buckets are known by their burst or queue.
     let algorithm = limit["algorithm"].as_str();
+    let algorithm = algorithm.filter(|name| !name.ends_with("_bucket"));
     let parts = [
         part("", "limit"),
         part("per ", "window"),
         part("", "rate"),
         part("burst ", "burst"),
         part("queue ", "queue"),
-        // A bucket shows what it is.
-        algorithm
-            .filter(|name| !name.ends_with("_bucket"))
-            .map(str::to_owned),
+        algorithm.map(str::to_owned),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-fn words(list: &Value) -> String {
+fn per_text(list: &Value) -> String {
     match list.as_array() {
         Some(items) if items.is_empty() => "everybody".to_owned(),
-        Some(items) => items
-            .iter()
-            .filter_map(Value::as_str)
-            .collect::<Vec<_>>()
-            .join(", "),
+        Some(items) => {
+            let names: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
+            names.join(", ")
+        }
         None => "-".to_owned(),
     }
 }
 
-fn take_out(meant: &Meant, args: &RemoveArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let was_there = block_on(async {
-        let database = meant.open_what_is_there().await?;
-        let was_there = database
-            .remove_rule(&meant.scope, &args.id, args.plan.as_deref())
-            .await?;
-        database.close().await;
-        Ok(was_there)
-    })?;
-    let name = name_of(&args.id, args.plan.as_deref());
-    match was_there {
-        true => Ok(writeln!(out, "removed {name}")?),
-        false => Err(Failure::BadInput(format!(
-            "there is no {name}; `tollgate rules list` shows what there is"
-        ))),
+fn remove(
+    target: &DatabaseTarget,
+    id: &str,
+    plan: Option<&str>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let existed =
+        target.run(async |database| database.remove_rule(&target.scope, id, plan).await)?;
+    let name = name_of(id, plan);
+    if existed {
+        return Ok(writeln!(out, "removed {name}")?);
     }
+    let message = format!("there is no {name}; `tollgate rules list` shows all rules");
+    Err(Failure::BadInput(message))
 }
 
 fn name_of(id: &str, plan: Option<&str>) -> String {
-    let name = match plan {
-        None => format!("rule {id}"),
-        Some(plan) => format!("rule {id} of plan {plan}"),
+    let plan = plan.map_or(String::new(), |plan| format!(" of plan {plan}"));
+    escaped(&format!("rule {id}{plan}"), 200)
+}
+
+/// Checks whether these rules and clients can be used together, with the identity, paths and costs of the configuration, or the
+/// defaults.
+fn validate(target: &DatabaseTarget, rules: &[Node], clients: &[Node]) -> Result<(), Problems> {
+    let default;
+    let policy = match &target.config {
+        Some(config) => &config.policy,
+        None => {
+            default =
+                tollgate_config::parse("rules: [{ id: any, per: [], limit: 1/s }]", &|_| None)?;
+            &default.policy
+        }
     };
-    tollgate_config::text::escaped(&name, 200)
+    if (rules.iter().chain(clients)).any(|node| node.get("id").is_none()) {
+        let mut problems = Problems::default();
+        problems.error(
+            Location::default(),
+            "every rule and every client needs an id",
+        );
+        return Err(problems);
+    }
+    policy.with_documents(rules, clients).map(drop)
+}
+
+/// The failure of a change after which the rules could not be used.
+fn unusable(problems: &Problems) -> Failure {
+    Failure::BadInput(format!(
+        "the rules would be invalid, so nothing was changed:\n{problems}"
+    ))
 }

@@ -1,26 +1,24 @@
-//! Rows in columns, for a terminal. Whatever they hold is escaped first.
+//! Rows in columns, for a terminal. Cells are escaped.
 
 use std::io::{self, Write};
 
-use crate::calendar::utc;
 use tollgate_config::text::escaped;
 
-/// The most characters of a column: a long name must not push the others out of sight.
-const WIDEST: usize = 40;
+/// Maximum number of characters in a column, so that a long name does not push the others out of sight.
+const MAX_COLUMN: usize = 40;
 
-/// The width of a terminal: the last column, which is the least important one, makes do with what is left of it.
-const LINE: usize = 100;
-const NARROWEST: usize = 16;
+/// The width of a terminal. The last column, the least important one, gets what is left of it.
+const MAX_LINE: usize = 100;
+const MIN_LAST_COLUMN: usize = 16;
 
-/// Writes a head and rows, each column as wide as it must be.
+/// Writes a head and rows, each column as wide as its longest cell.
 pub(super) fn write_table<const N: usize>(
     out: &mut impl Write,
     head: [&str; N],
     rows: &[[String; N]],
 ) -> io::Result<()> {
-    let mut shown: Vec<[String; N]> = rows
-        .iter()
-        .map(|row| row.each_ref().map(|cell| escaped(cell, WIDEST)))
+    let mut shown: Vec<[String; N]> = (rows.iter())
+        .map(|row| row.each_ref().map(|cell| escaped(cell, MAX_COLUMN)))
         .collect();
     let mut widths = head.map(|name| name.chars().count());
     for row in &shown {
@@ -29,32 +27,23 @@ pub(super) fn write_table<const N: usize>(
         }
     }
     let before: usize = widths.iter().rev().skip(1).map(|width| width + 2).sum();
-    let room = LINE.saturating_sub(before).max(NARROWEST);
+    let room = MAX_LINE.saturating_sub(before).max(MIN_LAST_COLUMN);
     for (row, cells) in shown.iter_mut().zip(rows) {
         if let (Some(last), Some(cell)) = (row.last_mut(), cells.last()) {
-            *last = escaped(cell, room.min(WIDEST));
+            *last = escaped(cell, room.min(MAX_COLUMN));
         }
     }
-    let mut line = |cells: [&str; N]| {
-        let mut text = String::new();
+    let shown = shown.iter().map(|row| row.each_ref().map(String::as_str));
+    for cells in std::iter::once(head).chain(shown) {
+        let mut line = String::new();
         for (cell, width) in cells.iter().zip(widths) {
+            line.push_str(cell);
             let blanks = (width + 2).saturating_sub(cell.chars().count());
-            text.push_str(cell);
-            text.extend(std::iter::repeat_n(' ', blanks));
+            line.extend(std::iter::repeat_n(' ', blanks));
         }
-        writeln!(out, "{}", text.trim_end())
-    };
-    line(head)?;
-    for row in &shown {
-        line(row.each_ref().map(String::as_str))?;
+        writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
-}
-
-/// The same to the second, for tables: `2026-11-15 18:04:05`.
-pub(super) fn utc_second(at_us: i64) -> String {
-    let text = utc(at_us).replace('T', " ");
-    text.split('.').next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -62,22 +51,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_in_tables_are_whole_seconds() {
-        assert_eq!(utc_second(1_800_000_000_999_999), "2027-01-15 08:00:00");
-    }
-
-    #[test]
-    fn a_line_fits_a_terminal_as_long_as_the_last_column_can_give_way() {
+    fn a_long_last_column_is_cut_to_the_width_of_a_terminal() {
         let mut out = Vec::new();
         let rows = [["x".repeat(40), "y".repeat(30), "z".repeat(200)]];
         write_table(&mut out, ["a", "b", "c"], &rows).unwrap();
         let text = String::from_utf8(out).unwrap();
         let widest = text.lines().map(|line| line.chars().count()).max();
-        assert_eq!(widest, Some(LINE), "{text}");
+        assert_eq!(widest, Some(MAX_LINE), "{text}");
     }
 
     #[test]
-    fn columns_line_up_and_nothing_hidden_is_printed() {
+    fn columns_line_up_and_hidden_characters_are_escaped() {
         let mut out = Vec::new();
         let rows = [
             ["a".to_owned(), "x\u{1b}[2J".to_owned()],

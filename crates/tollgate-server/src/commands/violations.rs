@@ -1,26 +1,24 @@
-//! `tollgate violations`: who was denied what.
+//! `tollgate violations`: prints the audit trail.
 
 use std::io::Write;
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::database::{Meant, block_on};
-use super::table::{utc_second, write_table};
+use http::HeaderMap;
+use tollgate_config::Config;
+use tollgate_config::text::escaped;
+
+use super::database::DatabaseTarget;
+use super::table::write_table;
 use crate::cli::ViolationsArgs;
 use crate::database::{ViolationFilter, ViolationRow};
 use crate::failure::Failure;
-use tollgate_config::text::escaped;
+use crate::time::{unix_micros, utc_second};
 
-/// Runs the command.
-pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let meant = Meant::of(&args.place)?;
-    let rows = block_on(async {
-        let database = meant.open_what_is_there().await?;
-        let filter = filter(&meant.scope, args, SystemTime::now());
-        let rows = database.violations(&filter).await?;
-        database.close().await;
-        Ok(rows)
-    })?;
+pub(super) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<(), Failure> {
+    let target = DatabaseTarget::of(&args.target)?;
+    let filter = filter(&target, args);
+    let rows = target.run(async |database| database.violations(&filter).await)?;
     if args.json {
         for row in &rows {
             serde_json::to_writer(&mut *out, row).map_err(std::io::Error::from)?;
@@ -30,13 +28,11 @@ pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<
     }
     if rows.is_empty() {
         writeln!(out, "no violations")?;
-        if let Some(client) = &args.client
-            && !client.contains(':')
-        {
+        if let Some(client) = args.client.as_ref().filter(|client| !client.contains(':')) {
             let client = escaped(client, 128);
             writeln!(
                 out,
-                "hint: a client that a header names is called after it, such as x-user-id:{client}"
+                "hint: clients that a header names are called like x-user-id:{client}"
             )?;
         }
         return Ok(());
@@ -52,31 +48,26 @@ pub(crate) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<
         "cost",
         "source",
     ];
-    write_table(out, head, &rows.iter().map(cells).collect::<Vec<_>>())?;
-    Ok(())
+    let rows: Vec<_> = rows.iter().map(cells).collect();
+    Ok(write_table(out, head, &rows)?)
 }
 
-/// As addresses are counted: IPv6 by its /64, which is what rows hold unless `ipv6_prefix` says otherwise.
-fn counted(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & (u128::MAX << 64)).into()),
-        v4 => v4,
-    }
+/// An address as it is stored, which is the form in which it is counted.
+fn counted(ip: IpAddr, config: Option<&Config>) -> IpAddr {
+    let identity = config.map(|config| config.policy.identity.clone());
+    let identity = identity.unwrap_or_default();
+    identity.caller_by_address(ip, &HeaderMap::new()).ip()
 }
 
-fn filter(scope: &str, args: &ViolationsArgs, now: SystemTime) -> ViolationFilter {
-    let since = args.since.map(|since| {
-        let from = now.checked_sub(since).unwrap_or(UNIX_EPOCH);
-        let from = from.duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(from.as_micros()).unwrap_or(i64::MAX)
-    });
+/// The filter, with texts as they were stored.
+fn filter(target: &DatabaseTarget, args: &ViolationsArgs) -> ViolationFilter {
+    let since = |since| SystemTime::now().checked_sub(since).unwrap_or(UNIX_EPOCH);
     ViolationFilter {
-        scope: Some(scope.to_owned()),
-        // As they were stored.
+        scope: Some(target.scope.clone()),
         client: args.client.as_deref().map(|client| escaped(client, 128)),
-        ip: args.ip.map(|ip| counted(ip).to_string()),
+        ip: (args.ip).map(|ip| counted(ip, target.config.as_ref()).to_string()),
         rule: args.rule.as_deref().map(|rule| escaped(rule, 128)),
-        since_us: since,
+        since_us: args.since.map(since).map(unix_micros),
         limit: Some(args.limit),
     }
 }
@@ -84,10 +75,7 @@ fn filter(scope: &str, args: &ViolationsArgs, now: SystemTime) -> ViolationFilte
 fn cells(row: &ViolationRow) -> [String; 9] {
     let first = |text: &Option<String>, others: bool| {
         let text = text.as_deref().unwrap_or("-");
-        match others {
-            true => format!("{text} +others"),
-            false => text.to_owned(),
-        }
+        format!("{text}{}", if others { " +others" } else { "" })
     };
     [
         utc_second(row.at_us),
@@ -107,14 +95,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_looked_for_as_it_was_counted() {
-        for (said, stored) in [
+    fn an_address_is_queried_as_it_was_counted() {
+        let text = "{ identity: { ipv6_prefix: 48 }, rules: [{ id: any, per: [], limit: 1/s }] }";
+        let config = tollgate_config::parse(text, &|_| None).unwrap();
+        let stored = |ip: &str, config| counted(ip.parse().unwrap(), config).to_string();
+        for (ip, expected) in [
             ("203.0.113.7", "203.0.113.7"),
             ("::ffff:203.0.113.7", "203.0.113.7"),
+            ("64:ff9b::203.0.113.7", "203.0.113.7"),
             ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
         ] {
-            let ip: IpAddr = said.parse().unwrap();
-            assert_eq!(counted(ip).to_string(), stored);
+            assert_eq!(stored(ip, None), expected);
         }
+        let wide = stored("2001:db8:1:2:3:4:5:6", Some(&config));
+        assert_eq!(wide, "2001:db8:1::");
     }
 }

@@ -1,21 +1,20 @@
-//! How many decisions there were, by the rule that bound them and what came of them.
+//! Decisions by the rule that bound them, and by outcome.
 //!
-//! A count lies in a cache line of its thread's own, so that threads do not wait for each other; it is found by the rule's name, which is a
-//! pointer. Rules come and go with generations: what was counted stays, and beyond a bound new rules are counted together.
+//! A count lies in a cache line of its thread, so that threads do not wait for each other. It is found by the rule's name, which hashes as a
+//! pointer. Rules come and go with generations: counts stay, and beyond a maximum new rules are counted together.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
+use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use tollgate::{Decision, Name, Source, Verdict};
 
-use crate::database::MOST_RULES;
-use crate::sharded::Sharded;
+use super::Sharded;
+use crate::database::MAX_RULES;
 
-/// What is counted of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     Allowed,
@@ -23,13 +22,13 @@ pub(crate) enum Counted {
     Denied,
     NeverFits,
     Closed,
-    /// By a shadow, which bound nothing.
+    /// Denials by a shadow, which bound nothing.
     Shadow,
-    /// Of those that were delayed.
+    /// Delayed requests that did not wait.
     TooLate,
 }
 
-/// What comes of a decision: each is counted as one of these.
+/// The outcomes of a decision, each with its label.
 pub(crate) const OUTCOMES: [(Counted, &str); 5] = [
     (Counted::Allowed, "allowed"),
     (Counted::Delayed, "delayed"),
@@ -38,24 +37,22 @@ pub(crate) const OUTCOMES: [(Counted, &str); 5] = [
     (Counted::Closed, "closed"),
 ];
 
-/// Under which rule those are counted for which there is no room.
+/// The label of rules beyond the maximum.
 pub(crate) const OTHER: &str = "other rules";
 
-/// Decisions, by rule and outcome.
 #[derive(Debug, Default)]
-pub struct Decisions {
+pub(crate) struct Decisions {
     known: ArcSwap<Rules>,
-    /// Held by who adds a rule.
+    /// Held while rules are added.
     adding: Mutex<()>,
     /// Decisions that no rule bound.
     none: RuleCounts,
-    /// Decisions by rules beyond the bound.
+    /// Decisions by rules beyond the maximum.
     other: RuleCounts,
 }
 
-type Rules = HashMap<Name, Arc<RuleCounts>, BuildHasherDefault<AddressHasher>>;
+type Rules = HashMap<Name, Arc<RuleCounts>, FixedState>;
 
-/// One rule's counts.
 #[derive(Debug, Default)]
 pub(crate) struct RuleCounts(Sharded<[AtomicU64; 8], 8>);
 
@@ -64,67 +61,50 @@ impl Decisions {
         let outcome = outcome(decision);
         match decision.tier() {
             None => self.none.add(outcome),
-            Some(tier) => self.of_rule(tier.rule(), |counts| counts.add(outcome)),
+            Some(tier) => self.add(tier.rule(), outcome),
         }
         for tier in decision.tiers() {
             if tier.is_shadow() && !tier.verdict().allowed() {
-                self.of_rule(tier.rule(), |counts| counts.add(Counted::Shadow));
+                self.add(tier.rule(), Counted::Shadow);
             }
         }
     }
 
-    /// A request was let into a queue and could not wait for so long.
+    /// Counts a request that was queued and did not wait.
     pub(crate) fn count_too_late(&self, decision: &Decision) {
         if let Some(tier) = decision.tier() {
-            self.of_rule(tier.rule(), |counts| counts.add(Counted::TooLate));
+            self.add(tier.rule(), Counted::TooLate);
         }
     }
 
-    fn of_rule(&self, rule: Name, count: impl Fn(&RuleCounts)) {
-        match self.known.load().get(&rule) {
-            Some(counts) => count(counts),
-            None => match self.add(rule) {
-                Some(counts) => count(&counts),
-                None => count(&self.other),
-            },
+    fn add(&self, rule: Name, counted: Counted) {
+        if let Some(counts) = self.known.load().get(&rule) {
+            return counts.add(counted);
         }
+        self.register([rule].into_iter());
+        self.known
+            .load()
+            .get(&rule)
+            .map_or(&self.other, |counts| &**counts)
+            .add(counted);
     }
 
-    /// The counts of a rule that is new, if there is room.
+    /// Adds rules, as far as there is room, so that metrics show them before they count anything.
     #[cold]
-    fn add(&self, rule: Name) -> Option<Arc<RuleCounts>> {
+    pub(crate) fn register(&self, rules: impl Iterator<Item = Name>) {
         let _adding = self.adding.lock();
         let known = self.known.load_full();
-        if let Some(counts) = known.get(&rule) {
-            return Some(Arc::clone(counts));
-        }
-        if known.len() >= MOST_RULES {
-            return None;
-        }
-        let mut more = Rules::clone(&known);
-        let counts = Arc::clone(more.entry(rule).or_default());
-        self.known.store(Arc::new(more));
-        Some(counts)
-    }
-
-    /// Room for rules before they are met, so that they count from zero on in whatever looks at them.
-    pub(crate) fn expect(&self, rules: impl Iterator<Item = Name>) {
-        let _adding = self.adding.lock();
-        let known = self.known.load_full();
-        let mut more: Option<Rules> = None;
+        let mut all = Arc::clone(&known);
         for rule in rules {
-            let all = more.as_ref().unwrap_or(&known);
-            if !all.contains_key(&rule) && all.len() < MOST_RULES {
-                let more = more.get_or_insert_with(|| Rules::clone(&known));
-                more.insert(rule, Arc::default());
+            if !all.contains_key(&rule) && all.len() < MAX_RULES {
+                Arc::make_mut(&mut all).insert(rule, Arc::default());
             }
         }
-        if let Some(more) = more {
-            self.known.store(Arc::new(more));
+        if !Arc::ptr_eq(&known, &all) {
+            self.known.store(all);
         }
     }
 
-    /// Everything, by the names of the rules; empty for no rule.
     pub(crate) fn all(&self) -> Vec<(&'static str, Arc<RuleCounts>)> {
         let known = self.known.load();
         let mut all: Vec<_> = (known.iter())
@@ -134,8 +114,8 @@ impl Decisions {
         all
     }
 
-    /// What no rule bound, and what is counted together.
-    pub(crate) fn rest(&self) -> [(&'static str, &RuleCounts); 2] {
+    /// The counters of decisions that no rule bound, and of rules beyond the maximum.
+    pub(crate) fn others(&self) -> [(&'static str, &RuleCounts); 2] {
         [("", &self.none), (OTHER, &self.other)]
     }
 }
@@ -146,8 +126,8 @@ impl RuleCounts {
     }
 
     pub(crate) fn get(&self, counted: Counted) -> u64 {
-        let lanes = self.0.all();
-        lanes.map(|lane| lane[counted as usize].load(Relaxed)).sum()
+        let shards = self.0.all();
+        (shards.map(|counts| counts[counted as usize].load(Relaxed))).sum()
     }
 }
 
@@ -158,29 +138,6 @@ fn outcome(decision: &Decision) -> Counted {
         (_, Source::Closed) => Counted::Closed,
         (Verdict::Deny { .. }, _) => Counted::Denied,
         (Verdict::NeverFits, _) => Counted::NeverFits,
-    }
-}
-
-/// For names, which hash as where they lie.
-#[derive(Debug, Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // The upper bits choose within a group of slots, the lower ones the group.
-        self.0 = (self.0 ^ number)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(26);
     }
 }
 
@@ -197,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn every_decision_is_counted_once_by_the_rule_that_bound_it() {
+    fn every_decision_is_counted_once_for_the_rule_that_bound_it() {
         let decisions = Decisions::default();
         let rule = |id: &str, limit: &str| Rule::new(id, limit.parse().unwrap()).unwrap();
         let rules = [
@@ -227,25 +184,25 @@ mod tests {
             .iter()
             .sum();
         assert_eq!(never, 4);
-        // What it would deny: whatever came when it was empty.
+        // It would deny all that came when it was empty.
         assert_eq!(of(&decisions, "watched", Counted::Shadow), 4_004 - 2);
         decisions.count(
             &limiter
                 .matched(&RuleSet::default().matching(&Request::new()))
                 .decide(),
         );
-        assert_eq!(decisions.rest()[0].1.get(Counted::Allowed), 1);
+        assert_eq!(decisions.others()[0].1.get(Counted::Allowed), 1);
     }
 
     #[test]
-    fn rules_beyond_the_bound_are_counted_together() {
+    fn rules_beyond_the_maximum_are_counted_together() {
         let decisions = Decisions::default();
         let name = |n: usize| Name::new(&format!("bound-{n}")).unwrap();
-        decisions.expect((0..MOST_RULES + 5).map(name));
-        assert_eq!(decisions.all().len(), MOST_RULES);
-        decisions.of_rule(name(MOST_RULES + 1), |counts| counts.add(Counted::Denied));
-        assert_eq!(decisions.rest()[1].1.get(Counted::Denied), 1);
-        decisions.of_rule(name(7), |counts| counts.add(Counted::Denied));
+        decisions.register((0..MAX_RULES + 5).map(name));
+        assert_eq!(decisions.all().len(), MAX_RULES);
+        decisions.add(name(MAX_RULES + 1), Counted::Denied);
+        assert_eq!(decisions.others()[1].1.get(Counted::Denied), 1);
+        decisions.add(name(7), Counted::Denied);
         assert_eq!(of(&decisions, "bound-7", Counted::Denied), 1);
     }
 }

@@ -1,33 +1,30 @@
-//! The clients that are denied most often at the moment: a bounded list, whatever comes.
+//! The clients that are denied most often at the moment, in bounded memory.
 //!
-//! Counts are kept for a minute and then for another one, in shards of a few hundred entries each (the space-saving sketch): a client that
-//! is not there takes the place of the one with the fewest denials, with that one's count, which it may have too many. So whoever is denied
-//! often is in the list for sure, and how far its count may be off is said.
+//! Denials are counted for this minute and the one before, in shards of a few entries each (the space-saving sketch): a client without an
+//! entry replaces the one with the fewest denials and inherits its count, which may be too high. So a client that is denied often is
+//! always found, and the error of its count is known.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, BuildHasherDefault, Hash as _, Hasher, RandomState};
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 use std::time::Duration;
 
+use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use quanta::Instant;
 use serde::Serialize;
 use tollgate::{MatchedRules, Name};
-
 use tollgate_config::text::escaped;
 
-/// How long a window is.
 const WINDOW: Duration = Duration::from_secs(60);
 const SHARDS: usize = 16;
-/// Clients in one shard and window.
-const MOST_PER_SHARD: usize = 64;
-/// The longest name that is shown.
-const LONGEST_NAME: usize = 80;
-/// The most that anybody is shown.
-pub(crate) const MOST_SHOWN: usize = 100;
+/// Maximum number of clients in a shard and window.
+const MAX_PER_SHARD: usize = 64;
+const MAX_NAME_CHARS: usize = 80;
+/// Maximum number of clients in a report.
+pub(crate) const MAX_REPORTED: usize = 100;
 
-/// Who is denied most often.
 #[derive(Debug)]
-pub struct Top {
+pub(crate) struct TopDenied {
     shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
     began: Instant,
@@ -35,66 +32,35 @@ pub struct Top {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// The number of the window that `now` counts.
     window: u64,
-    now: Sketch,
-    before: Sketch,
+    current: Sketch,
+    previous: Sketch,
 }
 
-#[derive(Debug, Default)]
-struct Sketch(HashMap<u64, Entry, BuildHasherDefault<Hashed>>);
+/// Clients by a keyed hash of their name and rule.
+type Sketch = HashMap<u64, DeniedClient, FixedState>;
 
-/// For what is a keyed hash already.
-#[derive(Debug, Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    rule: Name,
-    client: String,
-    denied: u64,
-    over: u64,
-}
-
-/// A list of clients.
+/// The clients that were denied most often in the last one or two minutes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TopClients {
-    /// How many seconds it is about, up to now.
-    pub seconds: u64,
+pub(crate) struct TopReport {
+    /// The seconds that the report covers.
+    pub(crate) seconds: u64,
     /// The most often denied first.
-    pub clients: Vec<Denied>,
+    pub(crate) clients: Vec<DeniedClient>,
 }
 
-/// A client that was denied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Denied {
+pub(crate) struct DeniedClient {
     /// Its name, escaped.
-    pub client: String,
-    /// The rule that denied it.
-    pub rule: String,
-    /// How often, at the most.
-    pub denied: u64,
-    /// By how much that may be too many.
-    pub uncertain: u64,
+    pub(crate) client: String,
+    pub(crate) rule: &'static str,
+    /// Number of denials, at most.
+    pub(crate) denied: u64,
+    /// By how much that may be too high.
+    pub(crate) uncertain: u64,
 }
 
-impl Default for Top {
+impl Default for TopDenied {
     fn default() -> Self {
         Self {
             shards: Default::default(),
@@ -104,13 +70,12 @@ impl Default for Top {
     }
 }
 
-impl Top {
-    /// Somebody was denied by this rule.
+impl TopDenied {
     pub(crate) fn count(&self, met: &MatchedRules<'_>, rule: Name) {
         match (met.client(), met.ip()) {
             (Some(client), _) => self.count_client(client, rule, self.window()),
             (None, Some(ip)) => self.count_client(&format!("ip:{ip}"), rule, self.window()),
-            // Everybody together is in the rule's own figures.
+            // The counters of the rule have all clients together.
             (None, None) => {}
         }
     }
@@ -118,37 +83,35 @@ impl Top {
     fn count_client(&self, client: &str, rule: Name, window: u64) {
         let mut hasher = self.hasher.build_hasher();
         rule.hash(&mut hasher);
-        // The rule is as long each time, so nothing need stand between it and the name.
+        // The rule's hash has a fixed length, so no separator is needed.
         hasher.write(client.as_bytes());
         let identity = hasher.finish();
         let shard = &self.shards[usize::from(identity.to_le_bytes()[7]) % SHARDS];
         let mut shard = shard.lock();
         shard.turn_to(window);
-        shard.now.count(identity, rule, client);
+        count_in(&mut shard.current, identity, client, rule.as_str());
     }
 
-    /// The clients that were denied most often in this window and the one before.
-    #[must_use]
-    pub fn most(&self, most: usize) -> TopClients {
-        self.most_in(self.window(), most)
+    pub(crate) fn report(&self, max: usize) -> TopReport {
+        self.report_at(self.window(), max)
     }
 
-    fn most_in(&self, window: u64, most: usize) -> TopClients {
-        let mut all: Vec<Entry> = Vec::new();
+    fn report_at(&self, window: u64, max: usize) -> TopReport {
+        let mut clients: Vec<DeniedClient> = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
             shard.turn_to(window);
-            all.extend(shard.both());
+            clients.extend(shard.both_windows());
         }
-        all.sort_unstable_by(|one, other| {
+        clients.sort_unstable_by(|one, other| {
             let by_count = other.denied.cmp(&one.denied);
             by_count.then_with(|| (one.rule, &one.client).cmp(&(other.rule, &other.client)))
         });
-        all.truncate(most.min(MOST_SHOWN));
+        clients.truncate(max.min(MAX_REPORTED));
         let since = WINDOW.as_secs() * window.saturating_sub(1);
-        TopClients {
+        TopReport {
             seconds: self.began.elapsed().as_secs().saturating_sub(since),
-            clients: all.into_iter().map(Entry::shown).collect(),
+            clients,
         }
     }
 
@@ -162,66 +125,49 @@ impl Shard {
         if window <= self.window {
             return;
         }
-        let last = std::mem::take(&mut self.now);
-        self.before = match window - self.window {
+        let last = std::mem::take(&mut self.current);
+        self.previous = match window - self.window {
             1 => last,
             _ => Sketch::default(),
         };
         self.window = window;
     }
 
-    /// Everybody, with the counts of both windows together.
-    fn both(&self) -> Vec<Entry> {
-        let mut both = self.before.0.clone();
-        for (identity, entry) in &self.now.0 {
-            let known = both.entry(*identity);
-            let known = known.or_insert_with(|| Entry {
-                denied: 0,
-                over: 0,
-                ..entry.clone()
-            });
-            known.denied += entry.denied;
-            known.over += entry.over;
+    /// All clients, with the counts of both windows.
+    fn both_windows(&self) -> Vec<DeniedClient> {
+        let mut both = self.previous.clone();
+        for (identity, client) in &self.current {
+            both.entry(*identity)
+                .and_modify(|known| {
+                    known.denied += client.denied;
+                    known.uncertain += client.uncertain;
+                })
+                .or_insert_with(|| client.clone());
         }
         both.into_values().collect()
     }
 }
 
-impl Sketch {
-    fn count(&mut self, identity: u64, rule: Name, client: &str) {
-        if let Some(entry) = self.0.get_mut(&identity) {
-            entry.denied += 1;
-            return;
-        }
-        let mut over = 0;
-        if self.0.len() >= MOST_PER_SHARD {
-            let fewest = self.0.iter().min_by_key(|(_, entry)| entry.denied);
-            if let Some((fewest, denied)) =
-                fewest.map(|(identity, entry)| (*identity, entry.denied))
-            {
-                self.0.remove(&fewest);
-                over = denied;
-            }
-        }
-        let entry = Entry {
-            rule,
-            client: escaped(client, LONGEST_NAME),
-            denied: over + 1,
-            over,
-        };
-        self.0.insert(identity, entry);
+fn count_in(sketch: &mut Sketch, identity: u64, client: &str, rule: &'static str) {
+    if let Some(known) = sketch.get_mut(&identity) {
+        known.denied += 1;
+        return;
     }
-}
-
-impl Entry {
-    fn shown(self) -> Denied {
-        Denied {
-            client: self.client,
-            rule: self.rule.as_str().to_owned(),
-            denied: self.denied,
-            uncertain: self.over,
+    let mut inherited = 0;
+    if sketch.len() >= MAX_PER_SHARD {
+        let fewest = sketch.iter().min_by_key(|(_, known)| known.denied);
+        if let Some((fewest, denied)) = fewest.map(|(identity, known)| (*identity, known.denied)) {
+            sketch.remove(&fewest);
+            inherited = denied;
         }
     }
+    let client = DeniedClient {
+        client: escaped(client, MAX_NAME_CHARS),
+        rule,
+        denied: inherited + 1,
+        uncertain: inherited,
+    };
+    sketch.insert(identity, client);
 }
 
 #[cfg(test)]
@@ -233,16 +179,16 @@ mod tests {
     }
 
     #[test]
-    fn who_is_denied_often_is_found_among_very_many() {
-        let top = Top::default();
+    fn a_client_denied_often_is_found_among_many() {
+        let top = TopDenied::default();
         for n in 0..100_000 {
             top.count_client(&format!("client-{n}"), rule(), 0);
             if n % 20 == 0 {
                 top.count_client("greedy", rule(), 0);
             }
         }
-        let most = top.most_in(0, 1_000);
-        assert_eq!(most.clients.len(), MOST_SHOWN);
+        let most = top.report_at(0, 1_000);
+        assert_eq!(most.clients.len(), MAX_REPORTED);
         let greedy = most.clients.iter().find(|denied| denied.client == "greedy");
         let greedy = greedy.expect("5,000 denials of one client");
         assert!(
@@ -252,18 +198,18 @@ mod tests {
         let kept: usize = top
             .shards
             .iter()
-            .map(|shard| shard.lock().now.0.len())
+            .map(|shard| shard.lock().current.len())
             .sum();
-        assert!(kept <= SHARDS * MOST_PER_SHARD);
+        assert!(kept <= SHARDS * MAX_PER_SHARD);
     }
 
     #[test]
-    fn what_is_long_past_is_forgotten() {
-        let top = Top::default();
+    fn denials_before_the_last_window_are_forgotten() {
+        let top = TopDenied::default();
         top.count_client("a", rule(), 0);
         top.count_client("a", rule(), 1);
         let denied = |window| {
-            top.most_in(window, 10)
+            top.report_at(window, 10)
                 .clients
                 .first()
                 .map(|most| most.denied)
@@ -278,13 +224,13 @@ mod tests {
 
     #[test]
     fn names_are_escaped_and_cut() {
-        let top = Top::default();
+        let top = TopDenied::default();
         top.count_client(
             &format!("evil\n\"}} 1\u{202e}{}", "x".repeat(500)),
             rule(),
             0,
         );
-        let name = &top.most_in(0, 1).clients[0].client;
+        let name = &top.report_at(0, 1).clients[0].client;
         assert!(
             name.starts_with(r#"evil\n"} 1\u{202e}xx"#) && name.chars().count() <= 80,
             "{name}"

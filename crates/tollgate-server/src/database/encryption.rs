@@ -1,67 +1,51 @@
-//! The encryption of connections to PostgreSQL, as [`Encryption`] demands it of the driver.
+//! The encryption of connections to PostgreSQL, set in the driver as [`Encryption`] demands.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::CertificateDer;
+use rustls::{CertificateError, RootCertStore};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use tollgate_config::encryption::{Encryption, SslMode};
 
-fn driver_mode(mode: SslMode) -> PgSslMode {
-    match mode {
+/// The driver's options for this URL, encrypted as the URL and the environment demand, or safely if they demand nothing.
+pub(super) fn encrypted(options: PgConnectOptions, url: &str) -> Result<PgConnectOptions, String> {
+    let host = options.get_host().trim_matches(['[', ']']).to_owned();
+    if options.get_socket().is_some() || host.starts_with('/') {
+        // A Unix socket cannot be intercepted, and servers offer no TLS there.
+        return Ok(options.ssl_mode(PgSslMode::Disable));
+    }
+    // The host that the driver connects to counts.
+    let encryption = Encryption::of(url).at(&host);
+    let mode = match encryption.mode()? {
         SslMode::Disable => PgSslMode::Disable,
         SslMode::Prefer => PgSslMode::Prefer,
         SslMode::Require => PgSslMode::Require,
         SslMode::VerifyCa => PgSslMode::VerifyCa,
         SslMode::VerifyFull => PgSslMode::VerifyFull,
-    }
-}
-
-/// Options of the driver for this URL, encrypted as it and the environment say, or as is safe if they say nothing.
-pub(super) fn encrypted(options: PgConnectOptions, url: &str) -> Result<PgConnectOptions, String> {
-    encrypted_by(options, Encryption::of(url))
-}
-
-fn encrypted_by(options: PgConnectOptions, said: Encryption) -> Result<PgConnectOptions, String> {
-    let host = options.get_host().trim_matches(['[', ']']).to_owned();
-    if options.get_socket().is_some() || host.starts_with('/') {
-        // Nobody listens in on a socket file, and servers offer no TLS there.
-        return Ok(options.ssl_mode(PgSslMode::Disable));
-    }
-    // Where the driver connects to is what counts.
-    let said = said.at(&host);
-    let mode = driver_mode(said.mode()?);
+    };
     let is_verified = matches!(mode, PgSslMode::VerifyCa | PgSslMode::VerifyFull);
     // The name in a certificate has no brackets.
     let options = options.host(&host).ssl_mode(mode);
-    Ok(match is_verified && !said.has_root_cert_file() {
+    Ok(match is_verified && !encryption.has_root_cert_file() {
         true => options.ssl_root_cert_from_pem(system_roots()),
         false => options,
     })
 }
 
-/// The authorities that this machine trusts, in PEM; the driver knows only a list of its own. One that cannot be used is left
-/// out: the driver would refuse all because of it.
+/// The certificates of the authorities that this machine trusts, in PEM, because the driver has only a list of its own. Unusable ones are
+/// left out: the driver would reject all of them.
 fn system_roots() -> Vec<u8> {
-    let mut pem = String::new();
-    for certificate in rustls_native_certs::load_native_certs().certs {
-        if rustls::RootCertStore::empty()
-            .add(certificate.clone())
-            .is_err()
-        {
-            continue;
-        }
-        pem.push_str("-----BEGIN CERTIFICATE-----\n");
-        let text = STANDARD.encode(&certificate);
-        for line in text.as_bytes().chunks(64) {
-            pem.push_str(&String::from_utf8_lossy(line));
-            pem.push('\n');
-        }
-        pem.push_str("-----END CERTIFICATE-----\n");
-    }
-    pem.into_bytes()
+    let mut certificates = rustls_native_certs::load_native_certs().certs;
+    certificates.retain(|certificate| RootCertStore::empty().add(certificate.clone()).is_ok());
+    let pem = |certificate: &CertificateDer<'_>| {
+        let text = STANDARD.encode(certificate);
+        format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+    };
+    certificates.iter().map(pem).collect::<String>().into()
 }
 
-/// What to do about a connection that TLS prevents, if it is that.
-pub(super) fn remedy(error: &sqlx::Error) -> Option<&'static str> {
+/// What to do about a connection that failed because of TLS.
+pub(super) fn advice(error: &sqlx::Error) -> Option<&'static str> {
     let (text, cause) = match error {
         sqlx::Error::Tls(error) => (error.to_string(), error.downcast_ref::<rustls::Error>()),
         sqlx::Error::Io(error) => {
@@ -72,7 +56,7 @@ pub(super) fn remedy(error: &sqlx::Error) -> Option<&'static str> {
     };
     if text.contains("does not support TLS") {
         return Some(
-            "; switch TLS on there (ssl = on), or accept that anybody on the way can read the password: sslmode=disable in \
+            "; enable TLS in the server (ssl = on), or accept that others on the network can read the password: sslmode=disable in \
              the URL",
         );
     }
@@ -80,12 +64,11 @@ pub(super) fn remedy(error: &sqlx::Error) -> Option<&'static str> {
         return None;
     };
     Some(match why {
-        rustls::CertificateError::NotValidForName
-        | rustls::CertificateError::NotValidForNameContext { .. } => {
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "; connect by a name that the certificate is for"
         }
-        rustls::CertificateError::UnknownIssuer => {
-            "; no authority that this machine trusts has issued its certificate: name the one that has with \
+        CertificateError::UnknownIssuer => {
+            "; its certificate was issued by an authority that this machine does not trust: name the authority's certificate with \
              sslrootcert=FILE in the URL. sslmode=require would encrypt and accept any certificate"
         }
         _ if text.contains("CaUsedAsEndEntity") => {
@@ -102,14 +85,14 @@ mod tests {
 
     use super::*;
 
-    /// As the driver will connect; the environment of tests says nothing.
+    /// How the driver will connect. The environment of tests demands nothing.
     fn mode(url: &str) -> String {
         let options = PgConnectOptions::from_str(url).unwrap();
         format!("{:?}", encrypted(options, url).unwrap().get_ssl_mode())
     }
 
     #[test]
-    fn another_machine_is_verified_unless_the_url_says_otherwise() {
+    fn a_remote_server_is_verified_unless_the_url_forbids_it() {
         for (url, expected) in [
             ("postgres://u:p@db.internal/x", "VerifyFull"),
             ("postgres://u:p@192.0.2.1/x", "VerifyFull"),
@@ -142,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_needs_no_certificate() {
+    fn a_database_on_this_machine_needs_no_certificate() {
         for (url, expected) in [
             ("postgres://u:p@localhost/x", "Prefer"),
             ("postgres://u:p@127.0.0.1:5433/x", "Prefer"),
@@ -159,15 +142,15 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_uses_the_mode_that_was_warned_of() {
+    fn the_driver_uses_the_mode_of_the_url() {
         let url = "postgres://u:p@db/x?sslmode=disable";
         let options = PgConnectOptions::from_str("postgres://u:p@db/x").unwrap();
-        let options = encrypted_by(options, Encryption::of(url)).unwrap();
+        let options = encrypted(options, url).unwrap();
         assert!(matches!(options.get_ssl_mode(), PgSslMode::Disable));
     }
 
     #[test]
-    fn a_url_leads_to_the_host_that_the_driver_finds() {
+    fn the_driver_connects_to_the_host_of_the_url() {
         for url in [
             "postgres://u:p@db.internal:5433/x",
             "postgres://u:p@127.0.0.1/x",
@@ -183,8 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn authorities_of_this_machine_are_handed_on_as_the_driver_reads_them() {
-        use rustls::pki_types::CertificateDer;
+    fn the_driver_reads_the_authorities_of_this_machine() {
         use rustls::pki_types::pem::PemObject as _;
         let pem = system_roots();
         let read: Vec<_> = CertificateDer::pem_slice_iter(&pem)

@@ -4,13 +4,14 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::document::{ClientRow, Kept, RuleRow, StoredClient, StoredRule};
-use super::{Database, DatabaseError, MOST_CLIENTS, MOST_RULES, Stopped, on_pool, us_of};
+use super::row::{Row, Stored, StoredRow, Table};
+use super::{Database, DatabaseError, Interrupted, MAX_CLIENTS, MAX_RULES, on_pool};
+use crate::time::unix_micros;
 
-/// What a scope holds, all of one moment.
+/// The content of a scope at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loaded {
-    /// The number of that moment: it is another after any change.
+    /// The generation at that moment. It differs after any change.
     pub generation_number: i64,
     /// The active rules as documents, in order.
     pub rules: Vec<Value>,
@@ -18,8 +19,8 @@ pub struct Loaded {
     pub clients: Vec<Value>,
 }
 
-/// One more than there may be, to see that there are too many. Columns are named: a newer program may add some while this one
-/// runs, and the driver for SQLite does not survive a `*` that becomes more of them.
+/// The limit is one more than there may be, to see that there are too many. Columns are named because a newer program may add some while this
+/// one runs, and the driver for SQLite fails when `*` becomes more columns.
 pub(super) const SELECT_RULES: &str = r#"
     SELECT id, plan, position, "match", per, algorithm, rate, burst, queue, max, "window", mode, on_store_failure, active,
         description, created_us, updated_us
@@ -28,111 +29,127 @@ pub(super) const SELECT_CLIENTS: &str = "
     SELECT id, plan, api_key_sha256, active, created_us, updated_us
     FROM clients WHERE scope = $1 ORDER BY id LIMIT 100001";
 
-/// Whoever changes rules holds this row until it is done: changes come one after the other, and so do their numbers.
+pub(super) const SELECT_GENERATION: &str = "SELECT number FROM rules_generation";
+
+/// Locks a row until the end of the transaction, so that changes are serialized, and their generations with them.
 pub(super) const ONE_AT_A_TIME: &str = "UPDATE rules_generation SET number = number";
 
 pub(super) const UPSERT_RULE: &str = r#"
-    INSERT INTO rules (scope, id, plan, position, "match", per, algorithm, rate, burst, queue, max, "window", mode,
-                       on_store_failure, active, description, created_us, updated_us)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $17)
+    INSERT INTO rules (scope, updated_us, created_us, id, plan, "match", per, algorithm, rate, burst, queue, max, "window", mode,
+                       on_store_failure, active, description, position)
+    VALUES ($1, $2, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
     ON CONFLICT (scope, id, plan) DO UPDATE SET
         position = excluded.position, "match" = excluded."match", per = excluded.per, algorithm = excluded.algorithm,
         rate = excluded.rate, burst = excluded.burst, queue = excluded.queue, max = excluded.max,
         "window" = excluded."window", mode = excluded.mode, on_store_failure = excluded.on_store_failure,
         active = excluded.active, description = excluded.description, updated_us = excluded.updated_us"#;
 
-/// Stores a rule in a transaction.
-macro_rules! put_rule {
-    ($tx:expr, $scope:expr, $position:expr, $rule:expr, $now_us:expr) => {
-        sqlx::query($crate::database::rules::UPSERT_RULE)
-            .bind($scope)
-            .bind(&$rule.id)
-            .bind(&$rule.plan)
-            .bind($position)
-            .bind(&$rule.matches)
-            .bind(&$rule.per)
-            .bind(&$rule.limit.algorithm)
-            .bind(&$rule.limit.rate)
-            .bind($rule.limit.burst)
-            .bind($rule.limit.queue)
-            .bind($rule.limit.max)
-            .bind(&$rule.limit.window)
-            .bind(&$rule.mode)
-            .bind(&$rule.on_store_failure)
-            .bind($rule.active)
-            .bind(&$rule.description)
-            .bind($now_us)
-            .execute(&mut *$tx)
-            .await?
-    };
+pub(super) const UPSERT_CLIENT: &str = "
+    INSERT INTO clients (scope, updated_us, created_us, id, plan, api_key_sha256, active)
+    VALUES ($1, $2, $2, $3, $4, $5, $6)
+    ON CONFLICT (scope, id) DO UPDATE SET
+        plan = excluded.plan, api_key_sha256 = excluded.api_key_sha256, active = excluded.active,
+        updated_us = excluded.updated_us";
+
+/// Reads the rules and clients of a scope in a transaction.
+macro_rules! select_rows {
+    ($tx:expr, $scope:expr) => {{
+        use $crate::database::row::{StoredRow, Table};
+        use $crate::database::rules::{SELECT_CLIENTS, SELECT_RULES};
+        let rules = sqlx::query(SELECT_RULES).bind($scope);
+        let rules = rules.fetch_all(&mut *$tx).await?;
+        let clients = sqlx::query(SELECT_CLIENTS).bind($scope);
+        let clients = clients.fetch_all(&mut *$tx).await?;
+        let rules = rules.iter().map(|row| StoredRow::read(Table::Rules, row));
+        let clients = clients
+            .iter()
+            .map(|row| StoredRow::read(Table::Clients, row));
+        (
+            rules.collect::<Result<Vec<_>, _>>()?,
+            clients.collect::<Result<Vec<_>, _>>()?,
+        )
+    }};
 }
-pub(super) use put_rule;
+pub(super) use select_rows;
+
+/// Stores a row in a transaction.
+macro_rules! put_row {
+    ($tx:expr, $scope:expr, $now_us:expr, $position:expr, $row:expr) => {{
+        use $crate::database::row::{Cell, Table};
+        use $crate::database::rules::{UPSERT_CLIENT, UPSERT_RULE};
+        let is_rule = $row.table == Table::Rules;
+        let mut query = sqlx::query(if is_rule { UPSERT_RULE } else { UPSERT_CLIENT })
+            .bind($scope)
+            .bind($now_us);
+        for cell in $row.cells() {
+            query = match cell {
+                Cell::Text(text) => query.bind(text),
+                Cell::Number(number) => query.bind(number),
+                Cell::Flag(flag) => query.bind(flag),
+            };
+        }
+        if is_rule {
+            query = query.bind($position);
+        }
+        query.execute(&mut *$tx).await?
+    }};
+}
+pub(super) use put_row;
 
 impl Loaded {
-    /// Whether it is the same but for its number, which changes of other scopes raise as well.
-    pub(crate) fn says_the_same(&self, other: Option<&Self>) -> bool {
-        other.is_some_and(|other| (&self.rules, &self.clients) == (&other.rules, &other.clients))
+    /// Whether the rules and clients are the same. The generation changes with other scopes too.
+    pub(crate) fn has_same_content(&self, other: &Self) -> bool {
+        (&self.rules, &self.clients) == (&other.rules, &other.clients)
     }
 }
 
 impl Database {
-    /// The active rules and clients of a scope, with the number of the generation: all of one moment.
-    ///
-    /// # Errors
-    /// If the database fails or does not answer in time, or holds what is no document, or too much.
+    /// Reads the active rules and clients of a scope, all of one moment.
     pub async fn load(&self, scope: &str) -> Result<Loaded, DatabaseError> {
         let (generation_number, rules, clients) = self.read(scope).await?;
-        let rules = rules.iter().filter(|kept| kept.row.active);
-        let clients = clients.iter().filter(|kept| kept.row.active);
+        let active = |rows: Vec<StoredRow>| {
+            let active = rows.iter().filter(|stored| stored.row.is_active());
+            active.map(|stored| stored.row.document()).collect()
+        };
+        let documents: [Result<_, _>; 2] = [rules, clients].map(active);
+        let [rules, clients] = documents;
         Ok(Loaded {
             generation_number,
-            rules: rules
-                .map(|kept| kept.row.document())
-                .collect::<Result<_, _>>()?,
-            clients: clients.map(|kept| kept.row.document()).collect(),
+            rules: rules?,
+            clients: clients?,
         })
     }
 
-    /// All rules and clients of a scope, those that are not active included.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub async fn list(
-        &self,
-        scope: &str,
-    ) -> Result<(Vec<StoredRule>, Vec<StoredClient>), DatabaseError> {
+    /// Reads all rules and clients of a scope, including inactive ones.
+    pub async fn list(&self, scope: &str) -> Result<(Vec<Stored>, Vec<Stored>), DatabaseError> {
         let (_, rules, clients) = self.read(scope).await?;
-        let rules = rules.iter().map(Kept::<RuleRow>::stored);
-        let clients = clients.iter().map(Kept::<ClientRow>::stored);
-        Ok((rules.collect::<Result<_, _>>()?, clients.collect()))
+        let rules: Result<_, _> = rules.iter().map(StoredRow::stored).collect();
+        let clients: Result<_, _> = clients.iter().map(StoredRow::stored).collect();
+        Ok((rules?, clients?))
     }
 
     async fn read(
         &self,
         scope: &str,
-    ) -> Result<(i64, Vec<Kept<RuleRow>>, Vec<Kept<ClientRow>>), DatabaseError> {
+    ) -> Result<(i64, Vec<StoredRow>, Vec<StoredRow>), DatabaseError> {
         self.in_time("read the rules", async {
             on_pool!(self, pool => {
                 let mut tx = pool.begin_with(self.begin_reading()).await?;
-                let (number,) = sqlx::query_as("SELECT number FROM rules_generation").fetch_one(&mut *tx).await?;
-                let rules = sqlx::query_as(SELECT_RULES).bind(scope).fetch_all(&mut *tx).await?;
-                let clients = sqlx::query_as(SELECT_CLIENTS).bind(scope).fetch_all(&mut *tx).await?;
+                let number = sqlx::query_scalar(SELECT_GENERATION).fetch_one(&mut *tx).await?;
+                let (rules, clients) = select_rows!(tx, scope);
                 tx.rollback().await?;
-                bounded(&rules, &clients)?;
+                bounded(rules.len(), clients.len())?;
                 Ok((number, rules, clients))
             })
         })
         .await
     }
 
-    /// Stores a rule: a new one behind the others, or another form of the one with its id and plan.
-    ///
-    /// # Errors
-    /// If it is no document that can be stored, or the database fails.
+    /// Stores a rule: a new one after the others, or a new version of the one with its id and plan.
     pub async fn set_rule(&self, scope: &str, document: &Value) -> Result<(), DatabaseError> {
-        let rule = RuleRow::of(document)?;
+        let rule = Row::of(Table::Rules, document)?;
         valid_scope(scope)?;
-        let now_us = us_of(SystemTime::now());
+        let now_us = unix_micros(SystemTime::now());
         self.in_time("store the rule", async {
             on_pool!(self, pool => {
                 let mut tx = pool.begin_with(self.begin_writing()).await?;
@@ -142,18 +159,18 @@ impl Database {
                         .bind(scope)
                         .fetch_one(&mut *tx)
                         .await?;
-                let known: Option<(i64,)> =
-                    sqlx::query_as("SELECT position FROM rules WHERE scope = $1 AND id = $2 AND plan = $3")
+                let known: Option<i64> =
+                    sqlx::query_scalar("SELECT position FROM rules WHERE scope = $1 AND id = $2 AND plan = $3")
                         .bind(scope)
-                        .bind(&rule.id)
-                        .bind(&rule.plan)
+                        .bind(rule.id())
+                        .bind(rule.rule_plan())
                         .fetch_optional(&mut *tx)
                         .await?;
-                if known.is_none() && usize::try_from(rules).unwrap_or(0) >= MOST_RULES {
-                    return Err(too_many_rules().into());
+                if known.is_none() {
+                    bounded(usize::try_from(rules).unwrap_or(0) + 1, 0)?;
                 }
-                let position = known.map_or(last.saturating_add(1), |(position,)| position);
-                put_rule!(tx, scope, position, rule, now_us);
+                let position = known.unwrap_or(last.saturating_add(1));
+                put_row!(tx, scope, now_us, position, rule);
                 tx.commit().await?;
                 Ok(())
             })
@@ -161,10 +178,7 @@ impl Database {
         .await
     }
 
-    /// Removes a rule; says whether it was there.
-    ///
-    /// # Errors
-    /// If the database fails.
+    /// Removes a rule. Returns whether it existed.
     pub async fn remove_rule(
         &self,
         scope: &str,
@@ -184,65 +198,28 @@ impl Database {
         })
         .await
     }
-
-    /// Puts a rule in force or out of it; says whether it was there.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn set_active(
-        &self,
-        scope: &str,
-        id: &str,
-        plan: Option<&str>,
-        active: bool,
-    ) -> Result<bool, DatabaseError> {
-        let now_us = us_of(SystemTime::now());
-        self.in_time("change the rule", async {
-            on_pool!(self, pool => {
-                let done = sqlx::query(
-                    "UPDATE rules SET active = $4, updated_us = $5 WHERE scope = $1 AND id = $2 AND plan = $3",
-                )
-                .bind(scope)
-                .bind(id)
-                .bind(plan.unwrap_or_default())
-                .bind(active)
-                .bind(now_us)
-                .execute(pool)
-                .await?;
-                Ok(done.rows_affected() > 0)
-            })
-        })
-        .await
-    }
 }
 
-/// Others write to these tables as well, with tools of their own.
-pub(super) fn bounded<R, C>(rules: &[R], clients: &[C]) -> Result<(), Stopped> {
-    if rules.len() > MOST_RULES {
-        return Err(too_many_rules().into());
-    }
-    if clients.len() > MOST_CLIENTS {
-        return Err(Stopped::Said(DatabaseError::TooMany {
-            what: "clients",
-            most: MOST_CLIENTS,
-        }));
+/// Checks the numbers of rules and clients, because others may write to these tables too.
+pub(super) fn bounded(rules: usize, clients: usize) -> Result<(), Interrupted> {
+    for (what, count, max) in [
+        ("rules", rules, MAX_RULES),
+        ("clients", clients, MAX_CLIENTS),
+    ] {
+        if count > max {
+            let why = format!("a scope may have at most {max}");
+            return Err(DatabaseError::bad_input(format!("too many {what}"), why).into());
+        }
     }
     Ok(())
 }
 
 pub(super) fn valid_scope(scope: &str) -> Result<(), DatabaseError> {
     match scope.chars().count() {
-        1..=64 if !scope.chars().any(char::is_control) => Ok(()),
-        _ => Err(DatabaseError::Document {
-            which: "the scope".to_owned(),
-            why: "expected 1 to 64 characters, none of them a control character".to_owned(),
-        }),
-    }
-}
-
-fn too_many_rules() -> DatabaseError {
-    DatabaseError::TooMany {
-        what: "rules",
-        most: MOST_RULES,
+        1..=64 if !scope.contains(char::is_control) => Ok(()),
+        _ => Err(DatabaseError::bad_input(
+            "the scope",
+            "expected 1 to 64 characters, none of them a control character",
+        )),
     }
 }

@@ -1,20 +1,20 @@
-//! Brings the tables up to date, step by step, each step whole or not at all.
+//! Migrates the tables, all steps in one transaction.
 //!
 //! Programs that start at the same time wait for each other: SQLite has one writer at a time anyway, PostgreSQL has a
 //! lock that ends with the transaction.
 
 use sqlx::AssertSqlSafe;
 
-use super::{Database, DatabaseError, Pool, Stopped, on_pool};
+use super::{Database, DatabaseError, Pool, on_pool};
 
-/// What a step does: in both kinds, then in one of them.
+/// The statements of a step: those for both kinds of database, then those for one of them.
 struct Step {
     shared: &'static str,
     sqlite: &'static str,
     postgres: &'static str,
 }
 
-/// In order; the first leads to version 1. What was released never changes: a further step does.
+/// In order; the first leads to version 1. Released steps never change.
 const STEPS: [Step; 2] = [
     Step {
         shared: include_str!("../../migrations/1.sql"),
@@ -28,6 +28,8 @@ const STEPS: [Step; 2] = [
     },
 ];
 
+const SELECT_VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM tollgate_schema";
+
 const SQLITE_NOW: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 const POSTGRES_NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
@@ -40,20 +42,18 @@ impl Database {
         let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
         match self.version().await {
             Ok(version) if version == known => return Ok(()),
-            Err(late @ DatabaseError::Late { .. }) => return Err(late),
-            // There are no tables yet, or old ones; or it is said below why there cannot be any.
+            Err(error) if error.is_timeout() => return Err(error),
+            // There are no tables yet, or old ones, or the error is reported below.
             Ok(_) | Err(_) => {}
         }
-        self.in_time("bring the tables up to date", async {
+        self.in_time("migrate the tables", async {
             on_pool!(self, pool => {
                 let mut tx = pool.begin_with(self.begin_writing()).await?;
-                sqlx::raw_sql(self.wait_for_others()).execute(&mut *tx).await?;
-                let (version,) = sqlx::query_as::<_, (i64,)>("SELECT COALESCE(MAX(version), 0) FROM tollgate_schema")
-                    .fetch_one(&mut *tx)
-                    .await?;
+                sqlx::raw_sql(self.lock()).execute(&mut *tx).await?;
+                let version: i64 = sqlx::query_scalar(SELECT_VERSION).fetch_one(&mut *tx).await?;
                 if version > known {
-                    let database = self.address.shown().to_owned();
-                    return Err(Stopped::Said(DatabaseError::Newer { database, found: version, known }));
+                    let why = format!("its tables have version {version}, and this program knows {known}: use a newer tollgate");
+                    return Err(DatabaseError::failed(&self.address, why).into());
                 }
                 for (step, to) in missing(version) {
                     // Our own text, from files of this crate.
@@ -67,26 +67,21 @@ impl Database {
         .await
     }
 
-    /// The version of the tables. Only reads: a database that takes no writes at the moment (a standby, a full disk, an
-    /// account that may not) still has rules to start with.
+    /// The version of the tables. Only reads, because a database that refuses writes (a standby, a full disk, an account without
+    /// permission) still has rules to start with.
     async fn version(&self) -> Result<i64, DatabaseError> {
         self.in_time("read the version of the tables", async {
-            on_pool!(self, pool => {
-                let (version,) = sqlx::query_as("SELECT COALESCE(MAX(version), 0) FROM tollgate_schema")
-                    .fetch_one(pool)
-                    .await?;
-                Ok(version)
-            })
+            on_pool!(self, pool => Ok(sqlx::query_scalar(SELECT_VERSION).fetch_one(pool).await?))
         })
         .await
     }
 
-    fn wait_for_others(&self) -> &'static str {
+    fn lock(&self) -> &'static str {
         match self.pool {
             Pool::Sqlite(_) => {
                 "CREATE TABLE IF NOT EXISTS tollgate_schema (version BIGINT NOT NULL PRIMARY KEY)"
             }
-            // The number means nothing, but "tollgate" in bytes.
+            // The number is "tollgate" in bytes.
             Pool::Postgres(_) => {
                 "SELECT pg_advisory_xact_lock(8390043843661231205);
                  CREATE TABLE IF NOT EXISTS tollgate_schema (version BIGINT NOT NULL PRIMARY KEY)"

@@ -1,21 +1,23 @@
-//! The table of violations: written in batches, asked by client, address or rule, and swept.
+//! The table of violations: written in batches, queried by client, address or rule, and swept.
 //!
-//! A batch may be sent twice, as nobody knows what became of one whose answer did not come: its rows have numbers, and
-//! what is there already is left alone.
+//! A batch may be sent twice, because its outcome is unknown if the response is lost. Rows have numbers, and existing rows are left as they
+//! are.
 
 use serde::Serialize;
-use sqlx::postgres::PgPool;
-use sqlx::sqlite::SqlitePool;
-use sqlx::{ColumnIndex, Decode, FromRow, QueryBuilder, Row, Type};
+use sqlx::postgres::{PgArguments, PgPool, Postgres};
+use sqlx::query::Query;
+use sqlx::query_builder::Separated;
+use sqlx::sqlite::{Sqlite, SqlitePool};
+use sqlx::{ColumnIndex, Decode, FromRow, QueryBuilder, Row as SqlRow, Type};
 
-use super::{Database, DatabaseError, Pool, Stopped, on_pool};
+use super::{Database, DatabaseError, Interrupted, Pool, on_pool};
 
-/// What was denied in one bucket in one second.
+/// The denials of one bucket in one second.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ViolationRow {
-    /// When the first came, in microseconds since 1970.
+    /// Time of the first, in microseconds since 1970.
     pub at_us: i64,
-    /// Whose rules they were.
+    /// The scope of the rules.
     pub scope: String,
     /// The rule that denied.
     pub rule: String,
@@ -29,53 +31,55 @@ pub struct ViolationRow {
     pub ip: Option<String>,
     /// Method and route of the first.
     pub endpoint: Option<String>,
-    /// Whole tokens that were left when the first came.
+    /// Whole tokens that were left at the first.
     pub remaining: i64,
-    /// What the first would have cost.
+    /// Cost of the first.
     pub cost: i64,
-    /// How many there were.
+    /// Number of denials.
     pub count: i64,
-    /// Who decided: store, remembered, local or closed.
+    /// Where the decisions came from: store, remembered, local or closed.
     pub source: String,
-    /// The generation of the rules that decided.
+    /// The generation of the rules.
     pub generation: i64,
-    /// Whether there were other clients among them than the first: the bucket is shared.
+    /// Whether other clients than the first were denied: the bucket is shared.
     pub other_clients: bool,
-    /// Whether there were other addresses among them.
+    /// Whether other addresses were.
     pub other_ips: bool,
-    /// Whether there were other endpoints among them.
+    /// Whether other endpoints were.
     pub other_endpoints: bool,
 }
 
-/// Which violations to show; the newest first.
+/// Which violations to read, the newest first. Absent fields match all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViolationFilter {
-    /// Of this scope alone.
+    /// The scope.
     pub scope: Option<String>,
-    /// Of this client alone.
+    /// The client.
     pub client: Option<String>,
-    /// From this address alone.
+    /// The address.
     pub ip: Option<String>,
-    /// Of this rule alone.
+    /// The rule.
     pub rule: Option<String>,
-    /// Not before this time, in microseconds since 1970.
+    /// The earliest time, in microseconds since 1970.
     pub since_us: Option<i64>,
-    /// At most so many, and never more than 10,000. None: 100.
+    /// Maximum number of rows, at most 10,000; by default 100.
     pub limit: Option<u32>,
 }
 
-/// The most rows of one answer.
-const MOST_ROWS: u32 = 10_000;
+const MAX_ROWS: u32 = 10_000;
 
-/// Rows of one statement in SQLite: 18 columns each, of 32,766 that it takes.
+/// Rows of one statement in SQLite, which accepts 32,766 values: 18 columns each.
 const ROWS_PER_STATEMENT: usize = 250;
 
-const COLUMNS: &str = "INSERT INTO violations (writer, number, at_us, scope, rule, plan, bucket, client, ip, endpoint, \
-    remaining, cost, count, source, generation, other_clients, other_ips, other_endpoints) ";
+/// The columns are named because a newer program may add some.
+const SELECT: &str = "
+    SELECT at_us, scope, rule, plan, bucket, client, ip, endpoint, remaining, cost, count, source, generation,
+           other_clients, other_ips, other_endpoints
+    FROM violations WHERE at_us >= ";
 
-/// Named, as those of rules are.
-const SHOWN: &str = "at_us, scope, rule, plan, bucket, client, ip, endpoint, remaining, cost, count, source, generation, \
-    other_clients, other_ips, other_endpoints";
+const INSERT: &str = "
+    INSERT INTO violations (writer, number, at_us, scope, rule, plan, bucket, client, ip, endpoint,
+                            remaining, cost, count, source, generation, other_clients, other_ips, other_endpoints) ";
 
 const INSERT_ARRAYS: &str = "
     INSERT INTO violations (writer, number, at_us, scope, rule, plan, bucket, client, ip, endpoint,
@@ -86,16 +90,13 @@ const INSERT_ARRAYS: &str = "
         $16::boolean[], $17::boolean[], $18::boolean[])
     ON CONFLICT DO NOTHING";
 
-/// Oldest first, so many at a time: nobody else waits long.
+/// The oldest first, a bounded number at a time, so that others do not wait long.
 const SWEEP: &str = "
     DELETE FROM violations WHERE (writer, number) IN
         (SELECT writer, number FROM violations WHERE at_us < $1 ORDER BY at_us LIMIT $2)";
 
 impl Database {
-    /// Stores rows under the numbers they have at their writer. What is there already stays as it is.
-    ///
-    /// # Errors
-    /// If the database fails or does not answer in time. Whether they are stored is not known then: send them again.
+    /// Stores rows under the numbers that their writer gave them. Existing rows stay as they are.
     pub async fn write_violations(
         &self,
         writer: i64,
@@ -110,63 +111,48 @@ impl Database {
         .await
     }
 
-    /// The newest violations that fit.
-    ///
-    /// # Errors
-    /// If the database fails or does not answer in time.
+    /// Reads the newest violations that match.
     pub async fn violations(
         &self,
         filter: &ViolationFilter,
     ) -> Result<Vec<ViolationRow>, DatabaseError> {
         self.in_time("read the violations", async {
             on_pool!(self, pool => {
-                // One statement per shape of the question, so that each finds its index.
-                let mut query = QueryBuilder::new(format!("SELECT {SHOWN} FROM violations WHERE at_us >= "));
+                // Only conditions that apply, so that each query finds its index.
+                let mut query = QueryBuilder::new(SELECT);
                 query.push_bind(filter.since_us.unwrap_or(i64::MIN));
-                if let Some(scope) = &filter.scope {
-                    query.push(" AND scope = ").push_bind(scope);
-                }
-                if let Some(client) = &filter.client {
-                    query.push(" AND client = ").push_bind(client);
-                }
-                if let Some(ip) = &filter.ip {
-                    query.push(" AND ip = ").push_bind(ip);
-                }
-                if let Some(rule) = &filter.rule {
-                    query.push(" AND rule = ").push_bind(rule);
+                for (condition, value) in [
+                    (" AND scope = ", &filter.scope),
+                    (" AND client = ", &filter.client),
+                    (" AND ip = ", &filter.ip),
+                    (" AND rule = ", &filter.rule),
+                ] {
+                    if let Some(value) = value {
+                        query.push(condition).push_bind(value);
+                    }
                 }
                 query.push(" ORDER BY at_us DESC, writer, number DESC LIMIT ");
-                query.push_bind(i64::from(filter.limit.unwrap_or(100).min(MOST_ROWS)));
+                query.push_bind(i64::from(filter.limit.unwrap_or(100).min(MAX_ROWS)));
                 Ok(query.build_query_as().fetch_all(pool).await?)
             })
         })
         .await
     }
 
-    /// How many violations are stored, each row counted as often as it says.
-    ///
-    /// # Errors
-    /// If the database fails or does not answer in time.
+    /// Counts the stored denials.
     pub async fn count_violations(&self) -> Result<i64, DatabaseError> {
         self.in_time("count the violations", async {
-            on_pool!(self, pool => {
-                let (sum,) = sqlx::query_as("SELECT CAST(COALESCE(SUM(count), 0) AS BIGINT) FROM violations")
-                    .fetch_one(pool)
-                    .await?;
-                Ok(sum)
-            })
+            let sum = "SELECT CAST(COALESCE(SUM(count), 0) AS BIGINT) FROM violations";
+            on_pool!(self, pool => Ok(sqlx::query_scalar(sum).fetch_one(pool).await?))
         })
         .await
     }
 
-    /// Removes at most `most` rows from before this time, the oldest first; says how many those were.
-    ///
-    /// # Errors
-    /// If the database fails or does not answer in time.
-    pub async fn sweep_violations(&self, before_us: i64, most: u32) -> Result<u64, DatabaseError> {
+    /// Removes at most `max` rows from before this time, the oldest first. Returns how many were removed.
+    pub async fn sweep_violations(&self, before_us: i64, max: u32) -> Result<u64, DatabaseError> {
         self.in_time("sweep old violations", async {
             on_pool!(self, pool => {
-                let done = sqlx::query(SWEEP).bind(before_us).bind(i64::from(most)).execute(pool).await?;
+                let done = sqlx::query(SWEEP).bind(before_us).bind(i64::from(max)).execute(pool).await?;
                 Ok(done.rows_affected())
             })
         })
@@ -178,34 +164,18 @@ async fn to_sqlite(
     pool: &SqlitePool,
     writer: i64,
     rows: &[(i64, ViolationRow)],
-) -> Result<(), Stopped> {
+) -> Result<(), Interrupted> {
     let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
     for rows in rows.chunks(ROWS_PER_STATEMENT) {
-        let mut query = QueryBuilder::new(COLUMNS);
+        let mut query = QueryBuilder::new(INSERT);
         query.push_values(rows, |mut line, (number, row)| {
-            line.push_bind(writer)
-                .push_bind(number)
-                .push_bind(row.at_us)
-                .push_bind(&row.scope)
-                .push_bind(&row.rule)
-                .push_bind(&row.plan)
-                .push_bind(&row.bucket)
-                .push_bind(&row.client)
-                .push_bind(&row.ip)
-                .push_bind(&row.endpoint)
-                .push_bind(row.remaining)
-                .push_bind(row.cost)
-                .push_bind(row.count)
-                .push_bind(&row.source)
-                .push_bind(row.generation)
-                .push_bind(row.other_clients)
-                .push_bind(row.other_ips)
-                .push_bind(row.other_endpoints);
+            line.push_bind(writer).push_bind(number);
+            push_columns(&mut line, row);
         });
         query.push(" ON CONFLICT DO NOTHING");
-        // Only the usual size is worth remembering.
-        let usual = rows.len() == ROWS_PER_STATEMENT;
-        query.build().persistent(usual).execute(&mut *tx).await?;
+        // Only the usual size is worth a prepared statement.
+        let is_usual = rows.len() == ROWS_PER_STATEMENT;
+        query.build().persistent(is_usual).execute(&mut *tx).await?;
     }
     tx.commit().await?;
     Ok(())
@@ -215,72 +185,45 @@ async fn to_postgres(
     pool: &PgPool,
     writer: i64,
     rows: &[(i64, ViolationRow)],
-) -> Result<(), Stopped> {
-    let numbers = |of: fn(&ViolationRow) -> i64| -> Vec<i64> {
-        rows.iter().map(|(_, row)| of(row)).collect()
-    };
-    let truths = |of: fn(&ViolationRow) -> bool| -> Vec<bool> {
-        rows.iter().map(|(_, row)| of(row)).collect()
-    };
-    fn texts(rows: &[(i64, ViolationRow)], of: fn(&ViolationRow) -> &str) -> Vec<&str> {
-        rows.iter().map(|(_, row)| of(row)).collect()
-    }
-    fn maybes(
-        rows: &[(i64, ViolationRow)],
-        of: fn(&ViolationRow) -> Option<&str>,
-    ) -> Vec<Option<&str>> {
-        rows.iter().map(|(_, row)| of(row)).collect()
-    }
-    sqlx::query(INSERT_ARRAYS)
-        .bind(writer)
-        .bind(rows.iter().map(|(number, _)| *number).collect::<Vec<i64>>())
-        .bind(numbers(|row| row.at_us))
-        .bind(texts(rows, |row| &row.scope))
-        .bind(texts(rows, |row| &row.rule))
-        .bind(maybes(rows, |row| row.plan.as_deref()))
-        .bind(texts(rows, |row| &row.bucket))
-        .bind(maybes(rows, |row| row.client.as_deref()))
-        .bind(maybes(rows, |row| row.ip.as_deref()))
-        .bind(maybes(rows, |row| row.endpoint.as_deref()))
-        .bind(numbers(|row| row.remaining))
-        .bind(numbers(|row| row.cost))
-        .bind(numbers(|row| row.count))
-        .bind(texts(rows, |row| &row.source))
-        .bind(numbers(|row| row.generation))
-        .bind(truths(|row| row.other_clients))
-        .bind(truths(|row| row.other_ips))
-        .bind(truths(|row| row.other_endpoints))
-        .execute(pool)
-        .await?;
+) -> Result<(), Interrupted> {
+    let numbers: Vec<i64> = rows.iter().map(|(number, _)| *number).collect();
+    let query = sqlx::query(INSERT_ARRAYS).bind(writer).bind(numbers);
+    bind_columns(query, rows).execute(pool).await?;
     Ok(())
 }
 
-impl<'r, R: Row> FromRow<'r, R> for ViolationRow
-where
-    &'static str: ColumnIndex<R>,
-    String: Decode<'r, R::Database> + Type<R::Database>,
-    Option<String>: Decode<'r, R::Database> + Type<R::Database>,
-    i64: Decode<'r, R::Database> + Type<R::Database>,
-    bool: Decode<'r, R::Database> + Type<R::Database>,
-{
-    fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            at_us: row.try_get("at_us")?,
-            scope: row.try_get("scope")?,
-            rule: row.try_get("rule")?,
-            plan: row.try_get("plan")?,
-            bucket: row.try_get("bucket")?,
-            client: row.try_get("client")?,
-            ip: row.try_get("ip")?,
-            endpoint: row.try_get("endpoint")?,
-            remaining: row.try_get("remaining")?,
-            cost: row.try_get("cost")?,
-            count: row.try_get("count")?,
-            source: row.try_get("source")?,
-            generation: row.try_get("generation")?,
-            other_clients: row.try_get("other_clients")?,
-            other_ips: row.try_get("other_ips")?,
-            other_endpoints: row.try_get("other_endpoints")?,
-        })
-    }
+/// Writes and reads the columns that are named as the fields of a row, in the order of the statements.
+macro_rules! columns {
+    ($($column:ident)*) => {
+        fn push_columns(line: &mut Separated<'_, Sqlite, &str>, row: &ViolationRow) {
+            $(line.push_bind(&row.$column);)*
+        }
+
+        /// Binds each column of all rows as one array.
+        fn bind_columns<'q>(
+            query: Query<'q, Postgres, PgArguments>,
+            rows: &[(i64, ViolationRow)],
+        ) -> Query<'q, Postgres, PgArguments> {
+            $(let query = query.bind(rows.iter().map(|(_, row)| &row.$column).collect::<Vec<_>>());)*
+            query
+        }
+
+        impl<'r, R: SqlRow> FromRow<'r, R> for ViolationRow
+        where
+            &'static str: ColumnIndex<R>,
+            String: Decode<'r, R::Database> + Type<R::Database>,
+            Option<String>: Decode<'r, R::Database> + Type<R::Database>,
+            i64: Decode<'r, R::Database> + Type<R::Database>,
+            bool: Decode<'r, R::Database> + Type<R::Database>,
+        {
+            fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
+                Ok(Self { $($column: row.try_get(stringify!($column))?),* })
+            }
+        }
+    };
 }
+
+columns!(
+    at_us scope rule plan bucket client ip endpoint remaining cost count source generation other_clients other_ips
+    other_endpoints
+);

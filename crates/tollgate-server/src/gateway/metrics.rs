@@ -33,22 +33,15 @@ impl GatewayMetrics {
         // From half a millisecond to half a minute.
         let seconds = Histogram::new(exponential_buckets(0.000_5, 2.0, 17));
         let lines_lost = Counter::default();
-        registry.register(
-            "requests",
-            "Requests by the class of their status; none: the client disconnected before the response",
-            requests,
-        );
-        registry.register_with_unit(
-            "request_duration",
+        let help = "Requests by the class of their status; none: the client disconnected before the response";
+        registry.register("requests", help, requests);
+        let (help, unit) = (
             "Time from the head of a request to the end of its response",
             Unit::Seconds,
-            seconds.clone(),
         );
-        registry.register(
-            "access_log_lines_lost",
-            "Lines of the access log that were dropped because the writer could not keep up",
-            lines_lost.clone(),
-        );
+        registry.register_with_unit("request_duration", help, unit, seconds.clone());
+        let help = "Lines of the access log that were dropped because the writer could not keep up";
+        registry.register("access_log_lines_lost", help, lines_lost.clone());
         let heads = Family::<Labels, Counter>::default();
         let of_heads = |head: RejectedHead| {
             let reason = [("reason", head.name())];
@@ -56,11 +49,8 @@ impl GatewayMetrics {
         };
         let malformed_heads = of_heads(RejectedHead::Malformed);
         let long_heads = of_heads(RejectedHead::TooLong);
-        registry.register(
-            "heads_refused",
-            "Malformed or too long heads that were rejected, by reason; they are not counted as requests",
-            heads,
-        );
+        let help = "Malformed or too long heads that were rejected, by reason; they are not counted as requests";
+        registry.register("heads_refused", help, heads);
         Self {
             server: ServerMetrics::new(registry),
             statuses,

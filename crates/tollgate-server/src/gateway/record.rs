@@ -7,88 +7,77 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use quanta::Instant;
-use tollgate_http::proxy::{Tunnel, TunnelEnd};
+use tollgate_http::proxy::Tunnel;
 use tollgate_tower::gate::RequestContext;
 
-use super::access_log::{Entry, LoggedRequest};
-use super::handler::Shared;
-use crate::traces::{Parent, Span};
+use super::handler::HandlerState;
+use super::log_line::{LogLine, LoggedRequest, Outcome};
+use crate::traces::RequestSpan;
 
 /// The record of a request. It is counted and logged when it is dropped, which is when all of the response has been sent, or the
 /// client has disconnected.
 #[derive(Debug)]
 pub(super) struct RequestRecord {
-    shared: Arc<Shared>,
+    state: Arc<HandlerState>,
     pub(super) context: RequestContext,
     began: Instant,
-    status: Option<StatusCode>,
-    bytes: u64,
-    is_complete: bool,
+    outcome: Outcome,
     is_counted: bool,
-    /// Only if there is an access log.
-    logged: Option<Box<LoggedRequest>>,
-    /// Only if the request is traced.
-    span: Option<Box<(Span, Method)>>,
-    upstream: Option<Duration>,
+    /// Only if the request is logged or traced.
+    request: Option<Box<LoggedRequest>>,
+    span: Option<Box<RequestSpan>>,
     tunnel: Option<Tunnel>,
-    tunnel_end: Option<TunnelEnd>,
 }
 
 impl RequestRecord {
     /// Begins the record of a request. If it is traced, the trace goes on in its headers.
     pub(super) fn begin(
-        shared: &Arc<Shared>,
+        state: &Arc<HandlerState>,
         mut context: RequestContext,
         request: &mut Parts,
         id: &HeaderValue,
     ) -> Self {
-        let logged = shared.log.as_ref().map(|_| {
-            Box::new(LoggedRequest {
-                at: SystemTime::now(),
-                id: id.clone(),
-                method: request.method.clone(),
-                uri: request.uri.clone(),
-                version: request.version,
-            })
-        });
-        let tracer = shared.decider.tracer().filter(|tracer| tracer.draws());
-        let span = tracer.map(|tracer| {
+        let tracer = state.decider.tracer();
+        let span = tracer.and_then(|tracer| tracer.sample("", &request.headers));
+        if let Some(span) = &span {
             context.keep_route();
-            let span = tracer.span("", Parent::of(&request.headers));
-            span.pass_on(&mut request.headers);
-            Box::new((span, request.method.clone()))
+            span.propagate(&mut request.headers);
+        }
+        let is_kept = state.log.is_some() || span.is_some();
+        let request = is_kept.then(|| LoggedRequest {
+            at: SystemTime::now(),
+            id: id.clone(),
+            method: request.method.clone(),
+            uri: request.uri.clone(),
+            version: request.version,
         });
         Self {
-            shared: Arc::clone(shared),
+            state: Arc::clone(state),
             context,
             began: Instant::now(),
-            status: None,
-            bytes: 0,
-            is_complete: false,
+            outcome: Outcome::default(),
             is_counted: false,
-            logged,
-            span,
-            upstream: None,
+            request: request.map(Box::new),
+            span: span.map(Box::new),
             tunnel: None,
-            tunnel_end: None,
         }
     }
 
-    /// The request was forwarded: how long the response took, and the connection that it upgraded.
+    /// Records how long the upstream took to respond, and the upgraded connection.
     pub(super) fn forwarded(&mut self, took: Option<Duration>, tunnel: Option<Tunnel>) {
-        (self.upstream, self.tunnel) = (took, tunnel);
+        (self.outcome.upstream, self.tunnel) = (took, tunnel);
     }
 
-    /// The response to the request. Its body carries the record.
+    /// Puts the record into the body of the response.
     pub(super) fn respond<B>(mut self, response: Response<B>) -> Response<RecordedBody<B>> {
-        self.status = Some(response.status());
+        self.outcome.status = Some(response.status());
         let record = match self.tunnel.take() {
             Some(tunnel) => {
-                self.goes_on_in(&tunnel);
+                self.move_into(&tunnel);
                 None
             }
             None => Some(self),
@@ -96,27 +85,27 @@ impl RequestRecord {
         response.map(|body| RecordedBody { body, record })
     }
 
-    /// The response is complete, and the connection goes on, perhaps for hours: the request is counted now, and logged when that has
+    /// Moves into an upgraded connection, which may last for hours: the request is counted now, and logged when the connection has
     /// ended.
-    fn goes_on_in(mut self, tunnel: &Tunnel) {
+    fn move_into(mut self, tunnel: &Tunnel) {
         self.count();
-        self.is_complete = true;
+        self.outcome.is_complete = true;
         tunnel.when_ended(move |end, bytes| {
-            // All of the record moves in here, not only the fields that are set.
+            // The whole record moves in here, not only its outcome.
             let record = &mut self;
-            (record.tunnel_end, record.bytes) = (Some(end), bytes);
+            (record.outcome.tunnel, record.outcome.bytes) = (Some(end), bytes);
         });
     }
 
     fn sent(&mut self, bytes: usize, is_last: bool) {
-        self.bytes += u64::try_from(bytes).unwrap_or_default();
-        self.is_complete = is_last;
+        self.outcome.bytes += u64::try_from(bytes).unwrap_or_default();
+        self.outcome.is_complete = is_last;
     }
 
     fn count(&mut self) {
         if !std::mem::replace(&mut self.is_counted, true) {
             let took = self.began.elapsed().as_secs_f64();
-            self.shared.metrics.count(self.status, took);
+            self.state.metrics.count(self.outcome.status, took);
         }
     }
 }
@@ -124,29 +113,22 @@ impl RequestRecord {
 impl Drop for RequestRecord {
     fn drop(&mut self) {
         self.count();
-        if let (Some(log), Some(request)) = (&self.shared.log, self.logged.take()) {
-            log.write(&Entry {
-                request: &request,
-                ip: self.context.address(),
-                client: self.context.client(),
-                decision: self.context.decision(),
-                status: self.status,
-                bytes: self.bytes,
-                took: self.began.elapsed(),
-                is_complete: self.is_complete,
-                upstream: self.upstream,
-                tunnel: self.tunnel_end,
-            });
+        let Some(request) = &self.request else { return };
+        let (context, outcome) = (&self.context, &self.outcome);
+        if let Some(log) = &self.state.log {
+            let client = (context.address(), context.client());
+            let took = self.began.elapsed();
+            log.write(&LogLine::new(
+                request,
+                client,
+                context.decision(),
+                outcome,
+                took,
+            ));
         }
-        if let Some(traced) = self.span.take() {
-            let (mut span, method) = *traced;
-            span.asked(&method, self.context.route());
-            if let Some(status) = self.status {
-                span.answered(status);
-            }
-            if let Some(decision) = self.context.decision() {
-                span.decided(decision);
-            }
+        if let Some(span) = self.span.take() {
+            let (route, decision) = (context.route(), context.decision());
+            span.finish(&request.method, route, outcome.status, decision);
         }
     }
 }

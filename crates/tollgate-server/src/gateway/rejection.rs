@@ -9,201 +9,165 @@
 //! the length, and closes the connection after the response, as RFC 9112 (6.3) demands. The proxy frames the body again, and what
 //! follows it on the connection is never read. So it holds no second request that the limiter does not see.
 
+use bytes::Bytes;
 use http::header::{ALLOW, COOKIE, HOST, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode, Uri, Version};
+use http_body_util::Full;
 use hyper::upgrade::OnUpgrade;
 use tollgate::parse_host;
 use tollgate_http::headers::HeaderNames;
+use tollgate_tower::answer::{Dialect, failure};
 
-use super::response::{Whole, close_after, problem};
+use super::handler::close_after;
 
-/// hyper reads no more in HTTP/1. In HTTP/2 only their size is bounded, and many upstreams accept no more either.
+/// hyper's maximum in HTTP/1. In HTTP/2 only the size of the headers is bounded, and many upstreams accept no more either.
 const MAX_HEADERS: usize = 100;
 
-/// Why a request is refused.
+/// Why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rejection {
-    /// For a tunnel, or for what came to be sent back.
-    Method,
-    NoHost,
-    SeveralHosts,
-    NotAHost,
-    OtherHost,
-    NotHttp,
-    TransferCoding,
-    ManyHeaders,
-    Underscore,
+pub(super) struct Rejection {
+    status: StatusCode,
+    detail: &'static str,
 }
 
 impl Rejection {
-    pub(super) fn response(self, version: Version) -> Response<Whole> {
-        let bad = StatusCode::BAD_REQUEST;
-        let (status, detail) = match self {
-            Self::Method => (
-                StatusCode::METHOD_NOT_ALLOWED,
-                "This method is not forwarded.",
-            ),
-            Self::NoHost => (bad, "The request has no Host field."),
-            Self::SeveralHosts => (bad, "The request has several Host fields."),
-            Self::NotAHost => (
-                bad,
-                "The host is not a name or an address, with or without a port.",
-            ),
-            Self::OtherHost => (
-                bad,
-                "The Host field names another host than the address in the first line.",
-            ),
-            Self::NotHttp => (bad, "The address in the first line is not one of HTTP."),
-            Self::TransferCoding => (
-                StatusCode::NOT_IMPLEMENTED,
-                "The only transfer coding that is known is chunked, once.",
-            ),
-            Self::Underscore => (
-                bad,
-                "The name of a header has an underscore, which servers may take for a hyphen.",
-            ),
-            Self::ManyHeaders => (
-                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-                "The request has more than 100 header fields.",
-            ),
-        };
-        let mut response = problem(status, detail);
-        if self == Self::Method {
+    const METHOD: Self = Self {
+        status: StatusCode::METHOD_NOT_ALLOWED,
+        detail: "This method is not forwarded.",
+    };
+    const NO_HOST: Self = Self::bad("The request has no Host header.");
+    const SEVERAL_HOSTS: Self = Self::bad("The request has several Host headers.");
+    const INVALID_HOST: Self =
+        Self::bad("The host is not a name or an address, with or without a port.");
+    const OTHER_HOST: Self =
+        Self::bad("The Host header names another host than the URL in the first line.");
+    const NOT_HTTP: Self = Self::bad("The URL in the first line is not one of HTTP.");
+    const TRANSFER_CODING: Self = Self {
+        status: StatusCode::NOT_IMPLEMENTED,
+        detail: "The only known transfer coding is chunked, once.",
+    };
+    const UNDERSCORE: Self =
+        Self::bad("The name of a header has an underscore, which servers may take for a hyphen.");
+    const MANY_HEADERS: Self = Self {
+        status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        detail: "The request has more than 100 headers.",
+    };
+
+    const fn bad(detail: &'static str) -> Self {
+        let status = StatusCode::BAD_REQUEST;
+        Self { status, detail }
+    }
+
+    pub(super) fn response(self, version: Version) -> Response<Full<Bytes>> {
+        let mut response = failure(self.status, self.detail, Dialect::Http).map(Full::new);
+        if self == Self::METHOD {
             let allowed = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
             response.headers_mut().insert(ALLOW, allowed);
         }
-        // What follows may be a part of what was refused.
+        // What follows may be a part of the rejected request.
         close_after(&mut response, version);
         response
     }
 }
 
-/// Whether a request is refused.
+/// Why a request is rejected, if it is.
 pub(super) fn rejection(request: &Parts, names: HeaderNames) -> Option<Rejection> {
-    // A tunnel would pass what nobody decided on; and TRACE gives away what the proxies in between have added.
+    // A tunnel would carry requests without decisions, and TRACE reveals headers that proxies have added.
     if is_not_forwarded(&request.method) {
-        return Some(Rejection::Method);
+        return Some(Rejection::METHOD);
     }
-    // It stands for the server as a whole, which can only be asked for its options.
+    // `*` stands for the server as a whole, which only has options.
     if request.uri.path() == "*" && request.method != Method::OPTIONS {
-        return Some(Rejection::NotHttp);
+        return Some(Rejection::NOT_HTTP);
     }
     if has_many_headers(&request.headers) {
-        return Some(Rejection::ManyHeaders);
+        return Some(Rejection::MANY_HEADERS);
     }
     if names.reject(&request.headers) {
-        return Some(Rejection::Underscore);
+        return Some(Rejection::UNDERSCORE);
     }
-    // In one walk, as to ask for each would be to hash each name.
-    let (mut hosts, mut codings) = (Lines::None, Lines::None);
+    // One iteration instead of two lookups, which hash each name.
+    let (mut hosts, mut host) = (0, None);
+    let (mut codings, mut is_chunked) = (0, true);
     for (name, value) in &request.headers {
         match *name {
-            HOST => hosts.add(value),
-            TRANSFER_ENCODING => codings.add(value),
+            HOST => (hosts, host) = (hosts + 1, Some(value)),
+            TRANSFER_ENCODING => {
+                codings += 1;
+                is_chunked = value.as_bytes().eq_ignore_ascii_case(b"chunked");
+            }
             _ => {}
         }
     }
-    let refused = of_host(request.version, &request.uri, hosts);
-    refused.or_else(|| of_coding(codings))
+    if hosts > 1 {
+        return Some(Rejection::SEVERAL_HOSTS);
+    }
+    // hyper decodes only chunks; the result of other codings would be forwarded as if it were the body.
+    let is_unknown_coding = codings > 1 || !is_chunked;
+    host_rejection(request.version, &request.uri, host)
+        .or(is_unknown_coding.then_some(Rejection::TRANSFER_CODING))
 }
 
-/// Whatever its case, as there are servers for which `trace` is TRACE.
+/// Whatever its case, because some servers take `trace` for TRACE.
 fn is_not_forwarded(method: &Method) -> bool {
     let is = |name: &Method| method.as_str().eq_ignore_ascii_case(name.as_str());
     is(&Method::CONNECT) || is(&Method::TRACE)
 }
 
-/// In HTTP/2 browsers send each cookie by itself, and they go on as one.
+/// In HTTP/2 browsers send each cookie separately; they are forwarded as one header.
 fn has_many_headers(headers: &HeaderMap) -> bool {
     let cookies = || headers.get_all(COOKIE).iter().count();
     headers.len() > MAX_HEADERS && headers.len() - cookies() > MAX_HEADERS
 }
 
-/// The lines of a field of which there should be one at the most.
-#[derive(Clone, Copy)]
-enum Lines<'a> {
-    None,
-    One(&'a HeaderValue),
-    Several,
-}
-
-impl<'a> Lines<'a> {
-    fn add(&mut self, line: &'a HeaderValue) {
-        *self = match self {
-            Self::None => Self::One(line),
-            Self::One(_) | Self::Several => Self::Several,
-        };
-    }
-}
-
-/// Takes away an offer to go on in HTTP/2, which is not taken up. If it were sent on and taken up behind us, requests would follow that nobody
-/// decided on. Offers may be passed over (RFC 9110, 7.8), and clients make this one without much thought.
+/// Removes an offer to upgrade to HTTP/2. If an upstream accepted it, requests without decisions would follow. Servers may ignore offers
+/// (RFC 9110, 7.8), and some clients always make this one.
 pub(super) fn without_h2c(request: &mut Parts) {
     let Some(upgrade) = request.headers.get(UPGRADE) else {
         return;
     };
-    let offers = upgrade.as_bytes().split(|byte| *byte == b',');
+    let mut offers = upgrade.as_bytes().split(|byte| *byte == b',');
     let is_h2c = |offer: &[u8]| offer.trim_ascii().to_ascii_lowercase().starts_with(b"h2");
     let several = request.headers.get_all(UPGRADE).iter().nth(1).is_some();
-    if several || offers.into_iter().any(is_h2c) {
+    if several || offers.any(is_h2c) {
         request.headers.remove(UPGRADE);
         request.headers.remove("http2-settings");
         request.extensions.remove::<OnUpgrade>();
     }
 }
 
-/// Rules and upstreams are chosen by the host, so there is to be one.
-fn of_host(version: Version, uri: &Uri, hosts: Lines<'_>) -> Option<Rejection> {
-    let named = match hosts {
-        Lines::None => None,
-        Lines::One(named) => Some(named),
-        Lines::Several => return Some(Rejection::SeveralHosts),
-    };
-    if let Some(named) = named
-        && !is_host(named.as_bytes())
-    {
-        return Some(Rejection::NotAHost);
+/// Rules and upstreams are chosen by the host, so it must be unambiguous.
+fn host_rejection(version: Version, uri: &Uri, host: Option<&HeaderValue>) -> Option<Rejection> {
+    if host.is_some_and(|host| !is_host(host.as_bytes())) {
+        return Some(Rejection::INVALID_HOST);
     }
     let Some(authority) = uri.authority() else {
-        // Before 1.1 nobody had to say it.
-        let must_be_there = version > Version::HTTP_10;
-        return (named.is_none() && must_be_there).then_some(Rejection::NoHost);
+        // HTTP/1.0 requires no host.
+        let is_missing = host.is_none() && version > Version::HTTP_10;
+        return is_missing.then_some(Rejection::NO_HOST);
     };
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
-        return Some(Rejection::NotHttp);
+        return Some(Rejection::NOT_HTTP);
     }
-    // No user and password among it: that is how one host poses as another.
-    if !is_host(authority.as_str().as_bytes()) {
-        return Some(Rejection::NotAHost);
+    let authority = authority.as_str().as_bytes();
+    // It must have no user and password, with which one host can pose as another.
+    if !is_host(authority) {
+        return Some(Rejection::INVALID_HOST);
     }
-    match named {
-        // The first line would count. Who has read the field has read something else.
-        Some(named)
-            if !named
-                .as_bytes()
-                .eq_ignore_ascii_case(authority.as_str().as_bytes()) =>
-        {
-            Some(Rejection::OtherHost)
+    match host {
+        // The first line would count, but other servers may have read the header.
+        Some(host) if !host.as_bytes().eq_ignore_ascii_case(authority) => {
+            Some(Rejection::OTHER_HOST)
         }
-        // HTTP/1.1 wants the field also beside a whole address.
-        None if version == Version::HTTP_11 => Some(Rejection::NoHost),
+        // HTTP/1.1 requires the header even with a URL in the first line.
+        None if version == Version::HTTP_11 => Some(Rejection::NO_HOST),
         _ => None,
     }
 }
 
 fn is_host(text: &[u8]) -> bool {
     std::str::from_utf8(text).is_ok_and(|text| parse_host(text).is_ok())
-}
-
-/// hyper undoes the chunks; whatever else was done to the body would be sent on as if it were the body.
-fn of_coding(codings: Lines<'_>) -> Option<Rejection> {
-    let is_plain = match codings {
-        Lines::None => true,
-        Lines::One(coding) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
-        Lines::Several => false,
-    };
-    (!is_plain).then_some(Rejection::TransferCoding)
 }
 
 #[cfg(test)]
@@ -219,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_in_one_way_passes() {
+    fn unambiguous_requests_pass() {
         for (method, uri, headers) in [
             ("GET", "/", vec![("host", "api.example.com:8080")]),
             ("GET", "/", vec![("host", "[::1]:8080")]),
@@ -250,35 +214,40 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_in_two_ways_does_not() {
+    fn ambiguous_requests_are_rejected() {
         let a = ("host", "a");
         for (method, uri, headers, expected) in [
-            ("CONNECT", "a:443", vec![a], Rejection::Method),
-            ("TRACE", "/", vec![a], Rejection::Method),
-            ("trace", "/", vec![a], Rejection::Method),
-            ("Connect", "/", vec![a], Rejection::Method),
-            ("GET", "/", vec![], Rejection::NoHost),
-            ("GET", "http://a/", vec![], Rejection::NoHost),
-            ("GET", "/", vec![a, a], Rejection::SeveralHosts),
-            ("GET", "/", vec![("host", "")], Rejection::NotAHost),
-            ("GET", "/", vec![("host", "a b")], Rejection::NotAHost),
-            ("GET", "/", vec![("host", "a@b")], Rejection::NotAHost),
-            ("GET", "/", vec![("host", "a/b")], Rejection::NotAHost),
-            ("GET", "/", vec![("host", "a,b")], Rejection::NotAHost),
-            ("GET", "/", vec![("host", "a:x")], Rejection::NotAHost),
-            ("GET", "/", vec![("host", "a:80:80")], Rejection::NotAHost),
-            ("GET", "/", vec![("host", "a..")], Rejection::NotAHost),
-            ("GET", "/", vec![("host", "[a]")], Rejection::NotAHost),
-            ("GET", "http://u@a/", vec![a], Rejection::NotAHost),
-            ("GET", "http://b/", vec![a], Rejection::OtherHost),
-            ("GET", "http://a:80/", vec![a], Rejection::OtherHost),
-            ("GET", "ftp://a/", vec![a], Rejection::NotHttp),
-            ("GET", "*", vec![a], Rejection::NotHttp),
+            ("CONNECT", "a:443", vec![a], Rejection::METHOD),
+            ("TRACE", "/", vec![a], Rejection::METHOD),
+            ("trace", "/", vec![a], Rejection::METHOD),
+            ("Connect", "/", vec![a], Rejection::METHOD),
+            ("GET", "/", vec![], Rejection::NO_HOST),
+            ("GET", "http://a/", vec![], Rejection::NO_HOST),
+            ("GET", "/", vec![a, a], Rejection::SEVERAL_HOSTS),
+            ("GET", "/", vec![("host", "")], Rejection::INVALID_HOST),
+            ("GET", "/", vec![("host", "a b")], Rejection::INVALID_HOST),
+            ("GET", "/", vec![("host", "a@b")], Rejection::INVALID_HOST),
+            ("GET", "/", vec![("host", "a/b")], Rejection::INVALID_HOST),
+            ("GET", "/", vec![("host", "a,b")], Rejection::INVALID_HOST),
+            ("GET", "/", vec![("host", "a:x")], Rejection::INVALID_HOST),
+            (
+                "GET",
+                "/",
+                vec![("host", "a:80:80")],
+                Rejection::INVALID_HOST,
+            ),
+            ("GET", "/", vec![("host", "a..")], Rejection::INVALID_HOST),
+            ("GET", "/", vec![("host", "[a]")], Rejection::INVALID_HOST),
+            ("GET", "http://u@a/", vec![a], Rejection::INVALID_HOST),
+            ("GET", "http://b/", vec![a], Rejection::OTHER_HOST),
+            ("GET", "http://a:80/", vec![a], Rejection::OTHER_HOST),
+            ("GET", "ftp://a/", vec![a], Rejection::NOT_HTTP),
+            ("GET", "*", vec![a], Rejection::NOT_HTTP),
             (
                 "POST",
                 "/",
                 vec![a, ("transfer-encoding", "gzip, chunked")],
-                Rejection::TransferCoding,
+                Rejection::TRANSFER_CODING,
             ),
             (
                 "POST",
@@ -288,13 +257,13 @@ mod tests {
                     ("transfer-encoding", "chunked"),
                     ("transfer-encoding", "chunked"),
                 ],
-                Rejection::TransferCoding,
+                Rejection::TRANSFER_CODING,
             ),
             (
                 "POST",
                 "/",
                 vec![a, ("transfer-encoding", "xchunked")],
-                Rejection::TransferCoding,
+                Rejection::TRANSFER_CODING,
             ),
         ] {
             let refused = rejection(&request(method, uri, &headers), HeaderNames::default());
@@ -303,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_to_go_on_in_http_2_is_passed_over_and_a_websocket_is_not() {
+    fn an_upgrade_to_http_2_is_removed_and_a_websocket_stays() {
         for offer in ["h2c", "H2C", "websocket, h2c", "h2"] {
             let mut request = request("GET", "/", &[("upgrade", offer), ("http2-settings", "AA")]);
             without_h2c(&mut request);

@@ -4,8 +4,7 @@
 //! listeners accept fewer connections, so that there are always some left for upstreams, Redis, the database and files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tollgate_config::Config;
-use tollgate_http::proxy::UpstreamConfig;
+use tollgate_config::{Config, ConnectionLimits};
 
 /// Kept for everything that is not a connection of a client or to an upstream: Redis, the database, logs, certificates, sockets that
 /// listen, and the runtime itself.
@@ -19,14 +18,16 @@ fn raise_limit() -> Option<usize> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
-        maximum: limit.maximum,
+        ..limit
     };
-    let current = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum,
-        // Not allowed here: the program goes on with what it has.
-        Err(_) => limit.current,
+    // If that is not allowed, the program works with what it has.
+    let is_raised = setrlimit(Resource::Nofile, raised).is_ok();
+    let limit = if is_raised {
+        limit.maximum
+    } else {
+        limit.current
     };
-    current.map(|current| usize::try_from(current).unwrap_or(usize::MAX))
+    limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
 /// Maximum number of connections of each listener.
@@ -42,17 +43,16 @@ pub(super) struct ConnectionBudget {
 impl ConnectionBudget {
     /// As many as are configured, or fewer if the system allows too few file descriptors.
     pub(super) fn within_limit(config: &Config) -> Self {
+        let max = |limits: Option<ConnectionLimits>| limits.map_or(0, |it| it.max_connections);
         let gateway = config.gateway.as_ref();
-        let of_upstream =
-            |upstream: &UpstreamConfig| upstream.max_connections.saturating_mul(upstream.to.len());
+        let upstreams = gateway.iter().flat_map(|gateway| &gateway.upstreams);
         let configured = Self {
-            gateway: gateway.map_or(0, |gateway| gateway.front.connections.max_connections),
-            upstreams: gateway.map_or(0, |gateway| {
-                (gateway.upstreams.iter().map(of_upstream)).fold(0, usize::saturating_add)
-            }),
-            service: (config.service.as_ref())
-                .map_or(0, |service| service.connections.max_connections),
-            admin: (config.admin.as_ref()).map_or(0, |admin| admin.connections.max_connections),
+            gateway: max(gateway.map(|gateway| gateway.front.connections)),
+            upstreams: upstreams
+                .map(|upstream| upstream.max_connections.saturating_mul(upstream.to.len()))
+                .fold(0, usize::saturating_add),
+            service: max(config.service.as_ref().map(|service| service.connections)),
+            admin: max(config.admin.as_ref().map(|admin| admin.connections)),
         };
         let Some(limit) = raise_limit() else {
             return configured;

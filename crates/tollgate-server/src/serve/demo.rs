@@ -1,5 +1,6 @@
 //! The demo that runs where nothing is configured: a small API, rules for it, and commands to try.
 
+use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -10,12 +11,15 @@ use tokio_util::sync::CancellationToken;
 use tollgate_config::Config;
 use tollgate_http::server::{self, ServerConfig};
 
+use super::listeners::RouterHandler;
 use super::sockets::Inherited;
 use crate::failure::Failure;
-use crate::router::RouterHandler;
 
 /// The configuration: a file like any other.
 const CONFIG: &str = include_str!("../../assets/demo.yaml");
+
+/// Commands to paste, and what to expect of them.
+const WHAT_TO_TRY: &str = include_str!("../../assets/demo.txt");
 
 /// The demo, with the socket of its API.
 #[derive(Debug)]
@@ -27,8 +31,6 @@ pub(crate) struct Demo {
 impl Demo {
     /// A demo on the usual ports, or on free ones if those are in use.
     pub(crate) fn new(inherited: &mut Inherited) -> Result<Self, Failure> {
-        let cannot =
-            |error: io::Error| Failure::Unavailable(format!("the demo cannot start: {error}"));
         let api = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(cannot)?;
         api.set_nonblocking(true).map_err(cannot)?;
         let port = api.local_addr().map_err(cannot)?.port().to_string();
@@ -36,12 +38,12 @@ impl Demo {
         let mut config = tollgate_config::parse(CONFIG, &variable)
             .map_err(|problems| Failure::BadInput(problems.to_string()))?;
         if let Some(gateway) = &mut config.gateway {
-            let at = inherited.at_or_elsewhere("gateway", gateway.listen);
-            gateway.listen = at.map_err(cannot)?;
+            let address = inherited.at_or_elsewhere("gateway", gateway.listen);
+            gateway.listen = address.map_err(cannot)?;
         }
         if let Some(admin) = &mut config.admin {
-            let at = inherited.at_or_elsewhere("admin", admin.listen);
-            admin.listen = at.map_err(cannot)?;
+            let address = inherited.at_or_elsewhere("admin", admin.listen);
+            admin.listen = address.map_err(cannot)?;
         }
         Ok(Self {
             config: Box::new(config),
@@ -53,26 +55,21 @@ impl Demo {
         &self.config
     }
 
-    /// Serves the API at an address of its own, as an upstream.
     pub(crate) fn serve_api(
         &self,
         stop: CancellationToken,
     ) -> Result<impl Future<Output = ()> + use<>, Failure> {
-        let socket = self
-            .api
-            .try_clone()
-            .and_then(tokio::net::TcpListener::from_std);
-        let socket = socket
-            .map_err(|error| Failure::Unavailable(format!("the demo cannot start: {error}")))?;
+        let socket = self.api.try_clone().map_err(cannot)?;
+        let socket = tokio::net::TcpListener::from_std(socket).map_err(cannot)?;
+        let handler = RouterHandler(api());
         Ok(server::serve(
             socket,
             ServerConfig::default(),
             stop,
-            RouterHandler(api()),
+            handler,
         ))
     }
 
-    /// Prints commands to paste, and what to expect of them.
     pub(crate) fn print_what_to_try(&self, listens: &[(&'static str, SocketAddr)]) {
         let at = |listener: &str| {
             let mut listens = listens.iter();
@@ -87,7 +84,10 @@ impl Demo {
     }
 }
 
-/// A few endpoints to be limited.
+fn cannot(error: impl Display) -> Failure {
+    Failure::Unavailable(format!("the demo cannot start: {error}"))
+}
+
 fn api() -> Router {
     let slow = || async {
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -99,30 +99,3 @@ fn api() -> Router {
         .route("/drivers/location", post(async || "thank you\n"))
         .route("/slow", get(slow))
 }
-
-const WHAT_TO_TRY: &str = "
-This is a demo: there is no tollgate.yaml here. A small API stands behind the gateway at http://GATEWAY
-with example rules; usage is kept in memory. Try in another terminal:
-
-  # 1 a second with bursts of 5: five pass, then 429
-  for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%{http_code}\\n' http://GATEWAY/hello; done
-
-  # the headers that tell a client its limits, and why it is denied
-  curl -si http://GATEWAY/hello
-
-  # alice has the plan pro, with ten times the limit
-  for i in 1 2 3 4 5 6 7; do curl -s -o /dev/null -w '%{http_code}\\n' -H 'X-User-Id: alice' http://GATEWAY/hello; done
-
-  # three charges in any ten seconds
-  for i in 1 2 3 4 5; do curl -s -o /dev/null -w '%{http_code}\\n' -X POST http://GATEWAY/v1/charges; done
-
-  # a leaky bucket: the queue releases two updates a second, and those beyond its size are denied
-  for i in 1 2 3 4 5 6 7 8; do curl -s -o /dev/null -w '%{http_code} after %{time_total} s\\n' -X POST http://GATEWAY/drivers/location & done; wait
-
-  # decisions by rule and outcome, and the clients that are denied most
-  curl -s http://ADMIN/metrics | grep tollgate_decisions_total
-  curl -s http://ADMIN/v1/top
-
-Ctrl-C stops it. `tollgate init` writes a configuration of your own.
-
-";

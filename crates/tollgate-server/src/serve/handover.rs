@@ -4,20 +4,24 @@
 //! it does not become ready, nothing changes.
 
 use std::ffi::OsString;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command};
 use std::time::Duration;
 
 use command_fds::{CommandFdExt as _, FdMapping};
+use tokio::io::AsyncReadExt as _;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use super::sockets::{READY, Sockets};
 
 /// How long the new process may take to become ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// The first file descriptor that is handed over: those before are stdin, stdout and stderr.
+/// How long a process that has closed its socket may take to end.
+const END_WITHIN: Duration = Duration::from_secs(1);
+/// The first file descriptor that is handed over, after stdin, stdout and stderr.
 const FIRST: i32 = 3;
 
 /// How this program was started.
@@ -36,18 +40,36 @@ impl Handover {
         }
     }
 
-    /// Starts the new process and waits until it is ready. Returns its process id, or why it did not become ready.
+    /// Starts the new process and waits until it is ready. Returns its process id, or why it did not become ready. It is killed if it
+    /// does not, or if this is cancelled.
     pub(super) async fn start_successor(&self, sockets: &Sockets) -> Result<u32, String> {
         let (ours, theirs) = UnixStream::pair().map_err(|error| error.to_string())?;
-        let mut started = Started(Some(self.spawn(sockets, theirs)?));
-        let is_ready = wait_until_ready(ours).await?;
-        match is_ready {
-            true => started.release().ok_or_else(|| "it was lost".to_owned()),
-            false => Err(format!(
-                "the new process ended before it was ready: {}",
-                started.ending().await
-            )),
+        let mut child = self.spawn(sockets, theirs)?;
+        let ours =
+            (ours.set_nonblocking(true)).and_then(|()| tokio::net::UnixStream::from_std(ours));
+        let mut ours = ours.map_err(|error| error.to_string())?;
+        match timeout(READY_WITHIN, ours.read_u8()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => {
+                let ending = match timeout(END_WITHIN, child.wait()).await {
+                    Ok(Ok(status)) => status.to_string(),
+                    _ => "it had to be killed".to_owned(),
+                };
+                return Err(format!(
+                    "the new process ended before it was ready: {ending}"
+                ));
+            }
+            Err(_) => {
+                let seconds = READY_WITHIN.as_secs();
+                return Err(format!(
+                    "the new process was not ready after {seconds} s and was killed"
+                ));
+            }
         }
+        let id = child.id().ok_or("it was lost")?;
+        // Dropping it would kill the process.
+        std::mem::forget(child);
+        Ok(id)
     }
 
     fn spawn(&self, sockets: &Sockets, ready: UnixStream) -> Result<Child, String> {
@@ -64,7 +86,8 @@ impl Handover {
             .env("LISTEN_FDS", handed.len().to_string())
             .env("LISTEN_FDNAMES", names.join(":"))
             // Its process id is not known before it runs.
-            .env_remove("LISTEN_PID");
+            .env_remove("LISTEN_PID")
+            .kill_on_drop(true);
         let mappings = (FIRST..)
             .zip(handed)
             .map(|(child_fd, (_, parent_fd))| FdMapping {
@@ -76,60 +99,5 @@ impl Handover {
         tracing::info!(program = %program.display(), "restarting");
         // Dropping the command closes the copies of the descriptors on this side.
         command.spawn().map_err(cannot)
-    }
-}
-
-/// Whether the new process reports that it is ready, rather than ending.
-async fn wait_until_ready(ours: UnixStream) -> Result<bool, String> {
-    let waiting = tokio::task::spawn_blocking(move || {
-        let mut ours = ours;
-        ours.set_read_timeout(Some(READY_WITHIN))?;
-        loop {
-            match ours.read(&mut [0; 16]) {
-                // This process was stopped and continued, which says nothing about the new one.
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => return Ok::<_, io::Error>(read? > 0),
-            }
-        }
-    });
-    match waiting.await {
-        Ok(Ok(is_ready)) => Ok(is_ready),
-        Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Err(format!(
-            "the new process was not ready after {} s and was killed",
-            READY_WITHIN.as_secs()
-        )),
-        Ok(Err(error)) => Err(format!("cannot read from the new process: {error}")),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-/// A process that was started. Killed when dropped, unless released.
-struct Started(Option<Child>);
-
-impl Started {
-    /// Lets it go on by itself.
-    fn release(&mut self) -> Option<u32> {
-        self.0.take().map(|child| child.id())
-    }
-
-    /// Its exit status, once it has ended, which may take a moment.
-    async fn ending(&mut self) -> String {
-        for _ in 0..100 {
-            match self.0.as_mut().map(Child::try_wait) {
-                Some(Ok(Some(status))) => return status.to_string(),
-                Some(Ok(None)) => tokio::time::sleep(Duration::from_millis(10)).await,
-                _ => break,
-            }
-        }
-        "it had to be killed".to_owned()
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }

@@ -1,21 +1,25 @@
 //! How each listener that serves requests opens: the one place that lists them. The admin listener is not among them,
 //! because it opens first and closes last.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::Router;
+use axum::body::Body;
+use http::{Request, Response};
 use prometheus_client::registry::Registry;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tollgate_config::Config;
-use tollgate_http::server::{self, ServerConfig, ServerMetrics};
+use tollgate_http::body::IncomingBody;
+use tollgate_http::server::{self, Handler, ServerConfig, ServerMetrics};
+use tollgate_tower::layer::PeerAddr;
+use tower::ServiceExt as _;
 
-use super::Source;
 use super::connection_budget::ConnectionBudget;
 use super::sockets::Sockets;
+use super::{ConfigSource, Tasks};
 use crate::decider::Decider;
 use crate::failure::Failure;
 use crate::gateway::{Gateway, LogFile};
-use crate::router::RouterHandler;
 use crate::service;
 
 /// Maximum size of a head sent to the service. Gateways pass on what clients send, such as `tracestate`, and Envoy admits
@@ -25,6 +29,23 @@ const SERVICE_HEAD_BYTES: usize = 128 * 1_024;
 /// Concurrent calls on one HTTP/2 connection to the service: as many as Envoy makes in all by default. It does not wait to
 /// learn the limit of a new connection, and admits a request whose call is refused.
 const SERVICE_STREAMS: u32 = 1_024;
+
+/// Serves an axum router. Its handlers find the [`PeerAddr`] among a request's extensions.
+#[derive(Clone)]
+pub(super) struct RouterHandler(pub(super) Router);
+
+impl Handler for RouterHandler {
+    type Body = Body;
+
+    async fn handle(&self, request: Request<IncomingBody>, peer: SocketAddr) -> Response<Body> {
+        let mut request = request.map(|body| body.map_or_else(Body::empty, Body::new));
+        request.extensions_mut().insert(PeerAddr(peer));
+        match self.0.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+}
 
 /// What listeners need to open.
 pub(super) struct Opening<'a> {
@@ -36,15 +57,15 @@ pub(super) struct Opening<'a> {
     /// Where listeners register their metrics.
     pub(super) registry: &'a mut Registry,
     /// What shutdown waits for.
-    pub(super) tasks: &'a TaskTracker,
-    pub(super) stop: &'a CancellationToken,
+    pub(super) tasks: &'a Tasks,
 }
 
 impl Opening<'_> {
     /// Opens them. Returns the access log, if there is one, so that it can be rotated.
-    pub(super) fn open_all(mut self, source: &Source) -> Result<Option<LogFile>, Failure> {
-        if let Source::Demo(demo) = source {
-            self.tasks.spawn(demo.serve_api(self.stop.clone())?);
+    pub(super) fn open_all(mut self, source: &ConfigSource) -> Result<Option<LogFile>, Failure> {
+        if let ConfigSource::Demo(demo) = source {
+            let api = demo.serve_api(self.tasks.stop.clone())?;
+            self.tasks.tracker.spawn(api);
         }
         let access_log = self.open_gateway()?;
         self.open_service()?;
@@ -60,12 +81,11 @@ impl Opening<'_> {
             .into_std()
             .map_err(|error| Failure::Unavailable(format!("the gateway cannot listen: {error}")))?;
         let config = config.within(self.budget.gateway);
-        let stop = self.stop.clone();
-        let gateway = Gateway::start(&config, socket, self.decider, self.registry, stop)
-            .map_err(|error| Failure::BadInput(error.to_string()))?;
+        let stop = self.tasks.stop.clone();
+        let gateway = Gateway::start(&config, socket, self.decider, self.registry, stop)?;
         let access_log = gateway.log_file();
-        let (stop, drain) = (self.stop.clone(), config.front.drain);
-        self.tasks.spawn(async move {
+        let (stop, drain) = (self.tasks.stop.clone(), config.front.drain);
+        self.tasks.tracker.spawn(async move {
             stop.cancelled().await;
             gateway.ended(drain).await;
         });
@@ -91,9 +111,9 @@ impl Opening<'_> {
             metrics: ServerMetrics::new(own.sub_registry_with_prefix("service")),
             ..ServerConfig::default()
         };
-        let stop = self.stop.clone();
-        self.tasks
-            .spawn(server::serve(socket, server, stop, RouterHandler(router)));
+        let stop = self.tasks.stop.clone();
+        let serving = server::serve(socket, server, stop, RouterHandler(router));
+        self.tasks.tracker.spawn(serving);
         Ok(())
     }
 }

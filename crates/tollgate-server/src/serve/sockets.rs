@@ -21,7 +21,6 @@ pub(super) const READY: &str = "tollgate-ready";
 /// a client that finds it full tries again after a second. The system's limit (net.core.somaxconn, 4,096 by default) applies too.
 const BACKLOG: i32 = 65_535;
 
-/// What this process inherited.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
     sockets: Vec<(String, TcpListener)>,
@@ -80,16 +79,10 @@ impl Inherited {
     /// Closes those that no listener uses.
     pub(super) fn close_rest(&mut self) {
         for (name, socket) in self.sockets.drain(..) {
-            let address = socket
-                .local_addr()
-                .map(|at| at.to_string())
-                .unwrap_or_default();
+            let address = socket.local_addr().ok().map(tracing::field::display);
             let name = tollgate_config::text::escaped(&name, 80);
-            tracing::warn!(
-                name,
-                address,
-                "closed an inherited socket that no listener uses"
-            );
+            let message = "closed an inherited socket that no listener uses";
+            tracing::warn!(name, address, "{message}");
         }
     }
 
@@ -115,20 +108,11 @@ pub(super) struct Sockets(Vec<(&'static str, TcpListener)>);
 impl Sockets {
     /// Opens those that were not inherited.
     pub(super) fn open(config: &Config, inherited: &mut Inherited) -> Result<Self, Failure> {
-        let listeners = [
-            (
-                "gateway",
-                config.gateway.as_ref().map(|config| config.listen),
-            ),
-            (
-                "service",
-                config.service.as_ref().map(|config| config.listen),
-            ),
-            ("admin", config.admin.as_ref().map(|config| config.listen)),
-        ];
+        let gateway = config.gateway.iter().map(|it| ("gateway", it.listen));
+        let service = config.service.iter().map(|it| ("service", it.listen));
+        let admin = config.admin.iter().map(|it| ("admin", it.listen));
         let mut sockets = Vec::new();
-        for (listener, wanted) in listeners {
-            let Some(wanted) = wanted else { continue };
+        for (listener, wanted) in gateway.chain(service).chain(admin) {
             let socket = match inherited.take_socket(listener, wanted) {
                 Some(socket) => socket,
                 None => TcpListener::bind(wanted)
@@ -145,50 +129,44 @@ impl Sockets {
 
     /// A socket for this runtime.
     pub(super) fn take(&self, listener: &str) -> Result<Option<tokio::net::TcpListener>, Failure> {
-        let Some((name, socket)) = self.0.iter().find(|(name, _)| *name == listener) else {
+        let mut sockets = self.0.iter();
+        let Some((_, socket)) = sockets.find(|(name, _)| *name == listener) else {
             return Ok(None);
         };
-        let socket = socket
-            .try_clone()
-            .and_then(tokio::net::TcpListener::from_std);
-        socket
-            .map(Some)
-            .map_err(|error| Failure::Unavailable(format!("{name} cannot listen: {error}")))
+        let socket = socket.try_clone();
+        match socket.and_then(tokio::net::TcpListener::from_std) {
+            Ok(socket) => Ok(Some(socket)),
+            Err(error) => Err(Failure::Unavailable(format!(
+                "{listener} cannot listen: {error}"
+            ))),
+        }
     }
 
-    /// The address of each listener.
     pub(super) fn addresses(&self) -> Vec<(&'static str, SocketAddr)> {
-        let sockets = self.0.iter();
-        sockets
-            .filter_map(|(listener, socket)| Some((*listener, socket.local_addr().ok()?)))
-            .collect()
+        let address = |(name, socket): &(_, TcpListener)| Some((*name, socket.local_addr().ok()?));
+        self.0.iter().filter_map(address).collect()
     }
 
-    /// The same sockets for the new process, with their names.
     pub(super) fn to_hand_over(&self) -> io::Result<Vec<(&'static str, OwnedFd)>> {
-        let sockets = self.0.iter();
-        sockets
-            .map(|(listener, socket)| Ok((*listener, OwnedFd::from(socket.try_clone()?))))
-            .collect()
+        let copy = |(name, socket): &(_, TcpListener)| Ok((*name, socket.try_clone()?.into()));
+        self.0.iter().map(copy).collect()
     }
 }
 
 fn cannot_listen(listener: &str, wanted: SocketAddr, error: &io::Error) -> Failure {
     let help = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            format!(
-                "; another program listens there: stop it, or choose another port in {listener}.listen"
-            )
+            "; another program listens there: stop it, or choose another port in LISTENER.listen"
         }
         io::ErrorKind::AddrNotAvailable => {
-            format!("; this machine does not have that address: see {listener}.listen")
+            "; this machine does not have that address: see LISTENER.listen"
         }
         io::ErrorKind::PermissionDenied => {
-            "; ports below 1024 need the capability CAP_NET_BIND_SERVICE".to_owned()
+            "; ports below 1024 need the capability CAP_NET_BIND_SERVICE"
         }
-        _ => String::new(),
+        _ => "",
     };
-    Failure::Unavailable(format!(
-        "{listener} cannot listen at {wanted}: {error}{help}"
-    ))
+    let help = help.replace("LISTENER", listener);
+    let message = format!("{listener} cannot listen at {wanted}: {error}{help}");
+    Failure::Unavailable(message)
 }

@@ -1,40 +1,39 @@
 //! A decision in JSON.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use tollgate::{Decision, Tier, Verdict};
 use tollgate_tower::answer::{Denial, HeaderFamilies, Reason};
 use tollgate_tower::policy::Refusal;
 
-use super::metrics::Outcome;
+use crate::time::ceil_millis;
 
-/// What is answered to one check.
-#[derive(Debug, Serialize)]
+/// The answer to one check.
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Answer {
     pub(super) allowed: bool,
-    /// What to answer the request with: 200 if it may go.
+    /// The status to answer the request with: 200 if it is admitted.
     pub(super) status: u16,
     reason: Option<&'static str>,
     detail: Option<String>,
-    /// The client's name, as it is counted.
+    /// The name under which the client is counted.
     client: Option<String>,
     /// The rule that bound the decision, and its figures.
     rule: Option<&'static str>,
     limit: Option<u64>,
     remaining: Option<u64>,
     reset_ms: Option<u64>,
-    /// When to come again, in whole seconds and in milliseconds.
+    /// When to retry, in whole seconds and in milliseconds.
     retry_after: Option<u64>,
     retry_after_ms: Option<u64>,
-    /// How long the request has to wait before it goes.
+    /// How long the request must wait before it is forwarded.
     delay_ms: u64,
     tiers: Vec<TierAnswer>,
     source: Option<&'static str>,
     generation: u64,
-    /// To be added to the response.
+    /// Headers to add to the response.
     headers: BTreeMap<String, String>,
 }
 
@@ -49,7 +48,7 @@ struct TierAnswer {
 }
 
 impl Answer {
-    pub(super) fn of(decision: &Decision, families: HeaderFamilies, client: Option<&str>) -> Self {
+    pub(super) fn new(decision: &Decision, families: HeaderFamilies, client: Option<&str>) -> Self {
         let denial = Denial::of(decision);
         let mut headers = HeaderMap::new();
         families.add(decision, &mut headers);
@@ -62,51 +61,36 @@ impl Answer {
             rule: decision.tier().map(|tier| tier.rule().as_str()),
             limit: decision.limit(),
             remaining: decision.remaining(),
-            reset_ms: decision.reset_after().map(ms),
+            reset_ms: decision.reset_after().map(ceil_millis),
             retry_after: denial.and_then(|denial| denial.retry_after_seconds()),
             retry_after_ms: denial.and_then(|denial| denial.retry_after_ms()),
-            delay_ms: ms(decision.delay()),
-            tiers: decision.tiers().iter().map(TierAnswer::of).collect(),
+            delay_ms: ceil_millis(decision.delay()),
+            tiers: decision.tiers().iter().map(TierAnswer::new).collect(),
             source: Some(decision.source().as_str()),
             generation: decision.generation(),
-            headers: headers.iter().map(field).collect(),
+            headers: headers.iter().map(header_text).collect(),
         }
     }
 
-    /// The answer to a request that can be read in more than one way.
+    /// The answer to a request that servers can read in more than one way.
     pub(super) fn refused(refusal: &Refusal, generation: u64) -> Self {
         Self {
-            allowed: false,
             status: 400,
             reason: Some(refusal.as_str()),
             detail: Some(refusal.to_string()),
-            client: None,
-            rule: None,
-            limit: None,
-            remaining: None,
-            reset_ms: None,
-            retry_after: None,
-            retry_after_ms: None,
-            delay_ms: 0,
-            tiers: Vec::new(),
-            source: None,
             generation,
-            headers: BTreeMap::new(),
+            ..Self::default()
         }
-    }
-
-    pub(super) fn outcome(&self) -> Outcome {
-        Outcome::of_status(self.status)
     }
 }
 
 impl TierAnswer {
-    fn of(tier: &Tier) -> Self {
+    fn new(tier: &Tier) -> Self {
         Self {
             rule: tier.rule().as_str(),
             limit: tier.limit().capacity(),
             remaining: tier.remaining(),
-            reset_ms: ms(tier.reset_after()),
+            reset_ms: ceil_millis(tier.reset_after()),
             shadow: tier.is_shadow(),
             verdict: match tier.verdict() {
                 Verdict::Allow => "allow",
@@ -127,13 +111,8 @@ fn reason(reason: Reason) -> &'static str {
     }
 }
 
-/// A field as text, which all of ours are.
-pub(super) fn field((name, value): (&http::HeaderName, &HeaderValue)) -> (String, String) {
+/// A header as text, which all of ours are.
+pub(super) fn header_text((name, value): (&HeaderName, &HeaderValue)) -> (String, String) {
     let value = value.to_str().unwrap_or_default();
     (name.to_string(), value.to_owned())
-}
-
-/// Rounded up: who waits so long has waited long enough.
-pub(super) fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

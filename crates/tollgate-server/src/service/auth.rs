@@ -5,11 +5,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::response::IntoResponse as _;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
@@ -19,11 +19,10 @@ use tollgate_tower::gate::{Gate, RequestContext};
 use tollgate_tower::layer::{PeerAddr, WaitLimits};
 
 use super::check::read_uri;
-use super::metrics::{Endpoint, Outcome};
-use super::problem::Problem;
-use super::{Service, Shared};
+use super::metrics::Endpoint;
+use super::{ServiceState, State as Service};
 use crate::decider::Decider;
-use crate::traces::Parent;
+use crate::problem::Problem;
 
 /// The status of the response that the client is to receive. nginx understands only 2xx, 401 and 403, and turns everything else
 /// into a 500.
@@ -31,7 +30,6 @@ const STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// What decides.
 pub(super) struct Auth {
     gate: Arc<Gate>,
     warned: AtomicBool,
@@ -39,9 +37,8 @@ pub(super) struct Auth {
 
 impl Auth {
     pub(super) fn new(decider: &Decider, config: &tollgate_config::Service) -> Self {
-        let max_waiting = config
-            .waiting
-            .max_waiting_with(config.connections.max_connections);
+        let connections = config.connections.max_connections;
+        let max_waiting = config.waiting.max_waiting_with(connections);
         let wait_limits = WaitLimits::new(max_waiting, config.waiting.per_address);
         // Other gateways forward paths as they came, and preflights too.
         let layer = (decider.layer().dialect(Dialect::Http))
@@ -55,7 +52,7 @@ impl Auth {
 }
 
 /// The headers by which a gateway describes the client's request.
-struct Names {
+struct DescribingHeaders {
     /// Name of the span in traces.
     span: &'static str,
     method: HeaderName,
@@ -63,14 +60,14 @@ struct Names {
     host: HeaderName,
 }
 
-const FORWARDED: Names = Names {
+const FORWARDED: DescribingHeaders = DescribingHeaders {
     span: "forward-auth",
     method: HeaderName::from_static("x-forwarded-method"),
     uri: HeaderName::from_static("x-forwarded-uri"),
     host: HeaderName::from_static("x-forwarded-host"),
 };
 
-const ORIGINAL: Names = Names {
+const ORIGINAL: DescribingHeaders = DescribingHeaders {
     span: "auth-request",
     method: HeaderName::from_static("x-original-method"),
     uri: HeaderName::from_static("x-original-uri"),
@@ -79,28 +76,28 @@ const ORIGINAL: Names = Names {
 
 /// Why a request cannot be decided on.
 enum Unclear {
-    /// The gateway is not configured as it should be.
-    Setup(String),
-    /// The client's own request is malformed.
+    /// The gateway is configured incorrectly, so the operator is answered instead of the client.
+    Setup(Problem),
+    /// The client's request is malformed.
     Request,
 }
 
 /// For Traefik and Caddy: 200 with headers to copy, or the response for the client.
-pub(super) async fn forward_auth(State(shared): Service, request: Request) -> Response<Body> {
-    let started = Instant::now();
-    let (Ok(response) | Err(response)) = answer(&shared, request, &FORWARDED).await;
-    shared.note(Endpoint::ForwardAuth, response.status(), started);
-    response
+pub(super) async fn forward_auth(State(state): Service, request: Request) -> Response<Body> {
+    let names = &FORWARDED;
+    (state.counted(Endpoint::ForwardAuth, answer(&state, request, names))).await
 }
 
 /// For nginx: 200, or 403 with the response for the client in headers.
-pub(super) async fn auth_request(State(shared): Service, request: Request) -> Response<Body> {
-    let started = Instant::now();
-    let answered = answer(&shared, request, &ORIGINAL).await;
-    let is_for_client = answered.is_ok();
-    let (Ok(mut response) | Err(mut response)) = answered;
+pub(super) async fn auth_request(State(state): Service, request: Request) -> Response<Body> {
+    let mut is_for_client = false;
+    let answer = async {
+        let answer = answer(&state, request, &ORIGINAL).await;
+        is_for_client = answer.is_ok();
+        answer
+    };
+    let mut response = state.counted(Endpoint::AuthRequest, answer).await;
     let status = response.status();
-    shared.note(Endpoint::AuthRequest, status, started);
     if !status.is_success() && is_for_client {
         *response.status_mut() = StatusCode::FORBIDDEN;
         let status = HeaderValue::from(status.as_u16());
@@ -109,53 +106,47 @@ pub(super) async fn auth_request(State(shared): Service, request: Request) -> Re
     response
 }
 
-/// Decides about the client's request.
-///
-/// # Errors
-/// A response for the operator: the gateway is not configured as it should be.
+/// Decides about the client's request. An error is for the operator.
 async fn answer(
-    shared: &Shared,
+    state: &ServiceState,
     request: Request,
-    names: &Names,
-) -> Result<Response<Body>, Response<Body>> {
+    names: &DescribingHeaders,
+) -> Result<Response<Body>, Problem> {
     let (mut parts, _) = request.into_parts();
     match original(&mut parts, names) {
         Ok(()) => {}
-        Err(Unclear::Setup(detail)) => return Err(Problem::bad(detail).response()),
+        Err(Unclear::Setup(problem)) => return Err(problem),
         Err(Unclear::Request) => {
-            let problem = Problem::bad("the request's method, path or host cannot be read");
-            return Ok(problem.response());
+            let detail = "the request's method, path or host cannot be read";
+            return Ok(Problem::bad(detail).into_response());
         }
     }
     let peer = (parts.extensions.get::<PeerAddr>())
         .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0.ip());
-    let mut context = RequestContext::new(peer, shared.decider.policy());
-    shared.warn_of_untrusted_gateway(&context, &parts.headers);
-    let span = shared.span(names.span, Parent::of(&parts.headers));
+    let mut context = RequestContext::new(peer, state.decider.policy());
+    let auth = &state.auth;
+    auth.warn_of_untrusted_gateway(&context, &parts.headers);
+    let span = state.span(names.span, &parts.headers);
     if span.is_some() {
         context.keep_route();
     }
-    let gate = &shared.auth.gate;
-    let response = match gate.admit(&mut parts, &mut context).await {
+    let response = match auth.gate.admit(&mut parts, &mut context).await {
         Ok(()) => {
             let mut response = Response::new(Body::empty());
-            gate.add_headers(&context, response.headers_mut());
+            auth.gate.add_headers(&context, response.headers_mut());
             response
         }
         Err(denied) => denied.map(Body::from),
     };
-    if let Some(mut span) = span {
-        span.asked(&parts.method, context.route());
-        span.answered(response.status());
-        if let Some(decision) = context.decision() {
-            span.decided(decision);
-        }
+    if let Some(span) = span {
+        let (route, status) = (context.route(), Some(response.status()));
+        span.finish(&parts.method, route, status, context.decision());
     }
     Ok(response)
 }
 
 /// Replaces the gateway's request by the client's.
-fn original(parts: &mut Parts, names: &Names) -> Result<(), Unclear> {
+fn original(parts: &mut Parts, names: &DescribingHeaders) -> Result<(), Unclear> {
     let method = single(&parts.headers, &names.method)?;
     let uri = single(&parts.headers, &names.uri)?;
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| Unclear::Request)?;
@@ -169,32 +160,26 @@ fn original(parts: &mut Parts, names: &Names) -> Result<(), Unclear> {
 }
 
 fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<&'h HeaderValue, Unclear> {
-    let mut lines = headers.get_all(name).iter();
-    match (lines.next(), lines.next()) {
-        (Some(line), None) if !line.is_empty() => Ok(line),
-        (Some(_), Some(_)) => Err(Unclear::Setup(format!(
-            "the header {name} is there more than once: the gateway must set it, not add to it"
-        ))),
-        _ => Err(Unclear::Setup(format!(
-            "the header {name} is missing: the gateway must describe the client's request"
-        ))),
-    }
+    let mut values = headers.get_all(name).iter();
+    let detail = match (values.next(), values.next()) {
+        (Some(value), None) if !value.is_empty() => return Ok(value),
+        (Some(_), Some(_)) => {
+            format!("there are several {name} headers: the gateway must set it, not add to it")
+        }
+        _ => {
+            format!("the header {name} is missing: the gateway must describe the client's request")
+        }
+    };
+    Err(Unclear::Setup(Problem::bad(detail)))
 }
 
-impl Shared {
-    fn note(&self, endpoint: Endpoint, status: StatusCode, started: Instant) {
-        let outcome = Outcome::of_status(status.as_u16());
-        self.metrics.count(endpoint, outcome);
-        self.metrics.took(endpoint, started.elapsed());
-    }
-
-    /// Warns once: all clients of a gateway that is not trusted count as one.
+impl Auth {
+    /// Warns once that all clients of an untrusted gateway count as one.
     fn warn_of_untrusted_gateway(&self, context: &RequestContext, headers: &HeaderMap) {
-        let warned = &self.auth.warned;
         if headers.contains_key(X_FORWARDED_FOR)
-            && !warned.load(Ordering::Relaxed)
+            && !self.warned.load(Relaxed)
             && !context.policy().identity().trusts(context.peer())
-            && !warned.swap(true, Ordering::Relaxed)
+            && !self.warned.swap(true, Relaxed)
         {
             tracing::warn!(
                 peer = %context.peer(),

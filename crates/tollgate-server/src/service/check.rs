@@ -1,34 +1,31 @@
-//! `POST /v1/check`: whether requests may go, in JSON. Each check is all or none in itself, and independent of the others.
+//! `POST /v1/check`: whether to admit requests, in JSON. Each check is all or none in itself, and independent of the others.
 
 use std::net::IpAddr;
 use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::response::IntoResponse as _;
 use futures_util::future::join_all;
-use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode, Uri};
 use serde_json::{Value, json};
 use tollgate::ForwardedPath;
+use tollgate_config::document::shortened;
 use tollgate_tower::identity::parse_address;
-use tollgate_tower::policy::{Head, Policy, Refusal, View};
+use tollgate_tower::policy::{Head, Policy, Refusal, RequestAttributes};
 
 use super::answer::Answer;
 use super::metrics::{Endpoint, Outcome};
-use super::problem::Problem;
-use super::reading::{self, Fields, LONGEST_PATH, LONGEST_TEXT, is_longer, kind};
-use super::{Service, Shared};
-use crate::traces::Parent;
-use tollgate_config::document::shortened;
-use tollgate_tower::policy::RequestAttributes;
+use super::reading::{self, Fields, MAX_PATH, MAX_TEXT, is_longer, kind};
+use super::{ServiceState, State as Service, json_response};
+use crate::problem::Problem;
 
-/// The most checks of one question.
-const MOST_CHECKS: usize = 100;
+const MAX_CHECKS: usize = 100;
 
-/// The most headers of a request.
-const MOST_HEADERS: usize = 100;
+const MAX_HEADERS: usize = 100;
 
-const FACTS: &[&str] = &[
+const CHECK_FIELDS: &[&str] = &[
     "request",
     "client",
     "plan",
@@ -40,83 +37,80 @@ const FACTS: &[&str] = &[
     "attributes",
     "cost",
 ];
-/// What may be said of who calls, and for what: all but the first and the last.
-pub(super) const WHO: &[&str] = FACTS.split_at(1).1.split_at(FACTS.len() - 2).0;
-const REQUEST: &[&str] = &["method", "path", "host", "headers", "ip"];
+/// The fields that name a subject: all but the first and the last.
+pub(super) const SUBJECT_FIELDS: &[&str] = CHECK_FIELDS
+    .split_at(1)
+    .1
+    .split_at(CHECK_FIELDS.len() - 2)
+    .0;
+const REQUEST_FIELDS: &[&str] = &["method", "path", "host", "headers", "ip"];
 
-/// What is asked about.
+/// What to check.
 enum Check<'a> {
-    /// A request as it came to a gateway.
-    Described(Box<Described>),
-    /// What somebody found out about one.
-    Told(RequestAttributes<'a>),
-    /// One that can be read in more than one way.
+    /// A request as it arrived at a gateway.
+    Described(Box<DescribedRequest>),
+    /// The attributes of a request.
+    Attributes(RequestAttributes<'a>),
+    /// A request that servers can read in more than one way.
     Refused(Refusal),
 }
 
-/// A request as it came to a gateway.
-pub(super) struct Described {
+/// A request as it arrived at a gateway.
+pub(super) struct DescribedRequest {
     method: Method,
     uri: Uri,
-    pub(super) headers: HeaderMap,
+    headers: HeaderMap,
     pub(super) ip: IpAddr,
     pub(super) cost: Option<u64>,
 }
 
-pub(super) async fn check(State(shared): Service, request: Request) -> Response<Body> {
+pub(super) async fn check(State(state): Service, request: Request) -> Response<Body> {
     let started = Instant::now();
-    let response = match answer(&shared, request).await {
-        Ok(response) => response,
-        Err(problem) => {
-            let response = problem.response();
-            let outcome = Outcome::of_status(response.status().as_u16());
-            shared.metrics.count(Endpoint::Check, outcome);
-            response
-        }
-    };
-    shared.metrics.took(Endpoint::Check, started.elapsed());
+    let response = answer(&state, request).await.unwrap_or_else(|problem| {
+        let response = problem.into_response();
+        let outcome = Outcome::of_status(response.status().as_u16());
+        state.metrics.count(Endpoint::Check, outcome);
+        response
+    });
+    state.metrics.took(Endpoint::Check, started.elapsed());
     response
 }
 
-async fn answer(shared: &Shared, request: Request) -> Result<Response<Body>, Problem> {
-    shared.admit(request.headers())?;
+async fn answer(state: &ServiceState, request: Request) -> Result<Response<Body>, Problem> {
+    state.check_access(request.headers())?;
     let by_decision = match request.uri().query() {
         None => false,
         Some("status=decision") => true,
         Some(_) => return Err(Problem::bad("the only query is ?status=decision")),
     };
-    let parent = Parent::of(request.headers());
-    let body = reading::json(&reading::whole(request.into_body()).await?)?;
-    let policy = shared.decider.policy();
-    let Some(checks) = many(&body)? else {
-        let answer = decide(shared, &policy, read(&body, "", &policy)?, parent).await;
-        let status = match by_decision {
-            true => status_by(&answer),
-            false => StatusCode::OK,
-        };
-        return Ok(with_body(status, &answer));
+    let (head, body) = request.into_parts();
+    let body = reading::json(&reading::body(body).await?)?;
+    let policy = state.decider.policy();
+    let Some(checks) = read_checks(&body)? else {
+        let answer = decide(state, &policy, read(&body, "", &policy)?, &head.headers).await;
+        let mut response = json_response(&answer);
+        if by_decision {
+            *response.status_mut() = status(&answer);
+        }
+        return Ok(response);
     };
     let read = |(nth, check)| read(check, &format!("checks[{nth}]"), &policy);
-    // All are read before one is decided: who made a mistake has not paid for the half of it.
-    let checks: Vec<Check<'_>> = checks
-        .iter()
-        .enumerate()
+    // All are read before one is decided, so that a mistake charges nothing.
+    let checks: Vec<Check<'_>> = (checks.iter().enumerate())
         .map(read)
         .collect::<Result<_, _>>()?;
-    let decided = checks
-        .into_iter()
-        .map(|check| decide(shared, &policy, check, parent));
-    let results = join_all(decided).await;
+    let deciding = (checks.into_iter()).map(|check| decide(state, &policy, check, &head.headers));
+    let results = join_all(deciding).await;
+    let mut response = json_response(&json!({ "results": results }));
     let denied = results.iter().find(|answer| answer.status != 200);
-    let status = match denied.filter(|_| by_decision) {
-        Some(answer) => status_by(answer),
-        None => StatusCode::OK,
-    };
-    Ok(with_body(status, &json!({ "results": results })))
+    if let Some(denied) = denied.filter(|_| by_decision) {
+        *response.status_mut() = status(denied);
+    }
+    Ok(response)
 }
 
-/// The status that says what was decided. That of a request that is refused is 403, since 400 says that the check cannot be understood.
-fn status_by(answer: &Answer) -> StatusCode {
+/// The status that reports a decision. For a refused request it is 403, because 400 means that the check is malformed.
+fn status(answer: &Answer) -> StatusCode {
     match StatusCode::from_u16(answer.status) {
         Ok(StatusCode::BAD_REQUEST) => StatusCode::FORBIDDEN,
         Ok(status) => status,
@@ -125,17 +119,17 @@ fn status_by(answer: &Answer) -> StatusCode {
 }
 
 /// The checks, if there are several.
-fn many(body: &Value) -> Result<Option<&Vec<Value>>, Problem> {
+fn read_checks(body: &Value) -> Result<Option<&Vec<Value>>, Problem> {
     if body.get("checks").is_none() {
         return Ok(None);
     }
     let fields = Fields::of(body, "", &["checks"])?;
     match fields.get("checks") {
-        Some(Value::Array(checks)) if checks.len() <= MOST_CHECKS => Ok(Some(checks)),
-        Some(Value::Array(checks)) => Err(fields.wrong(
-            "checks",
-            format!("{} checks are more than {MOST_CHECKS}", checks.len()),
-        )),
+        Some(Value::Array(checks)) if checks.len() <= MAX_CHECKS => Ok(Some(checks)),
+        Some(Value::Array(checks)) => {
+            let what = format!("{} checks are more than {MAX_CHECKS}", checks.len());
+            Err(fields.wrong("checks", what))
+        }
         other => {
             let got = other.map_or("nothing", kind);
             Err(fields.wrong("checks", format!("expected a list of checks, got {got}")))
@@ -143,149 +137,146 @@ fn many(body: &Value) -> Result<Option<&Vec<Value>>, Problem> {
     }
 }
 
-pub(super) fn with_body(status: StatusCode, body: &impl serde::Serialize) -> Response<Body> {
-    let body = serde_json::to_vec(body).unwrap_or_default();
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    let kind = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
-}
-
 async fn decide(
-    shared: &Shared,
+    state: &ServiceState,
     policy: &Policy,
     check: Check<'_>,
-    parent: Option<Parent>,
+    headers: &HeaderMap,
 ) -> Answer {
-    let mut span = shared.span("check", parent);
+    let mut span = state.span("check", headers);
     let families = policy.answers().map(|answers| answers.families);
     let families = families.unwrap_or_default();
     let refused = |refusal| Answer::refused(&refusal, policy.generation());
     let answer = match check {
         Check::Refused(refusal) => refused(refusal),
-        Check::Told(facts) => {
-            let decision = shared.decider.decide_on(policy, &facts.request()).await;
+        Check::Attributes(attributes) => {
+            let request = attributes.request();
+            let decision = (state.decider.decide_on(&policy.rules().matching(&request))).await;
             if let Some(span) = &mut span {
-                span.decided(&decision);
+                span.add_decision(&decision);
             }
-            Answer::of(&decision, families, facts.client.as_deref())
+            Answer::new(&decision, families, attributes.client.as_deref())
         }
-        Check::Described(described) => match described.view(policy) {
-            Err(refusal) => refused(refusal),
-            Ok(view) => {
-                let mut request = view.request();
-                if let Some(cost) = described.cost {
-                    request = request.cost(cost);
+        Check::Described(described) => {
+            // The gateway forwards the path as it came.
+            let forward = ForwardedPath::Original;
+            match policy.view_forwarded(&described.head(), described.ip, forward) {
+                Err(refusal) => refused(refusal),
+                Ok(view) => {
+                    let mut request = view.request();
+                    if let Some(cost) = described.cost {
+                        request = request.cost(cost);
+                    }
+                    let met = policy.rules().matching(&request);
+                    let decision = state.decider.decide_on(&met).await;
+                    if let Some(span) = &mut span {
+                        span.add_request(&described.method, met.route());
+                        span.add_decision(&decision);
+                    }
+                    Answer::new(&decision, families, view.caller().client())
                 }
-                let decision = shared.decider.decide_on(policy, &request).await;
-                if let Some(span) = &mut span {
-                    span.asked(&described.method, policy.rules().matching(&request).route());
-                    span.decided(&decision);
-                }
-                Answer::of(&decision, families, view.caller().client())
             }
-        },
+        }
     };
     if let (Some(span), Ok(status)) = (&mut span, StatusCode::from_u16(answer.status)) {
-        span.answered(status);
+        span.add_status(status);
     }
-    shared.metrics.count(Endpoint::Check, answer.outcome());
+    let outcome = Outcome::of_status(answer.status);
+    state.metrics.count(Endpoint::Check, outcome);
     answer
 }
 
 fn read<'a>(check: &'a Value, at: &str, policy: &'a Policy) -> Result<Check<'a>, Problem> {
-    let fields = Fields::of(check, at, FACTS)?;
+    let fields = Fields::of(check, at, CHECK_FIELDS)?;
     if fields.has("request") {
-        return Ok(Check::Described(Box::new(Described::read(check, at)?)));
+        let described = DescribedRequest::read(check, at)?;
+        return Ok(Check::Described(Box::new(described)));
     }
     let cost = fields.number("cost")?;
-    let ignored = |_: &str| Ok(());
-    Ok(match told(&fields, policy, ignored)? {
-        Ok(mut facts) => {
-            facts.cost = cost;
-            Check::Told(facts)
+    let ignore_unknown = |_: &str| Ok(());
+    Ok(match read_attributes(&fields, policy, ignore_unknown)? {
+        Ok(mut attributes) => {
+            attributes.cost = cost;
+            Check::Attributes(attributes)
         }
         Err(refusal) => Check::Refused(refusal),
     })
 }
 
-/// What is told of a request, or why it is refused. `unknown` says what becomes of an attribute that no rule looks at.
-pub(super) fn told<'a>(
+/// Reads the attributes of a request, or why it is refused. `unknown` handles an attribute that no rule looks at.
+pub(super) fn read_attributes<'a>(
     fields: &Fields<'a>,
     policy: &'a Policy,
     unknown: impl Fn(&str) -> Result<(), Problem>,
 ) -> Result<Result<RequestAttributes<'a>, Refusal>, Problem> {
-    let text = |name| fields.text(name, LONGEST_TEXT);
-    let mut facts = RequestAttributes::new();
-    facts.client = text("client")?.map(Into::into);
-    facts.plan = text("plan")?.map(Into::into);
-    facts.ip = ip(fields)?;
-    facts.route = text("route")?.map(Into::into);
-    facts.method = text("method")?;
+    let text = |name| fields.text(name, MAX_TEXT);
+    let mut attributes = RequestAttributes::new();
+    attributes.client = text("client")?.map(Into::into);
+    attributes.plan = text("plan")?.map(Into::into);
+    attributes.ip = read_ip(fields)?;
+    attributes.route = text("route")?.map(Into::into);
+    attributes.method = text("method")?;
     if let Some(host) = text("host")?
-        && let Err(error) = facts.set_host(host)
+        && let Err(error) = attributes.set_host(host)
     {
         return Ok(Err(error.into()));
     }
     for (name, value) in fields.object("attributes")?.into_iter().flatten() {
         let text = value.as_str();
-        let Some(value) = text.filter(|value| !is_longer(value, LONGEST_TEXT)) else {
-            let what = format!(
-                "{} needs text of up to {LONGEST_TEXT} characters",
-                shortened(name)
-            );
+        let Some(value) = text.filter(|value| !is_longer(value, MAX_TEXT)) else {
+            let name = shortened(name);
+            let what = format!("{name} needs text of up to {MAX_TEXT} characters");
             return Err(fields.wrong("attributes", what));
         };
-        match facts.add_attribute(policy, name, value) {
+        match attributes.add_attribute(policy, name, value) {
             Ok(true) => {}
             Ok(false) => unknown(name)?,
             Err(refusal) => return Ok(Err(refusal)),
         }
     }
-    if let Some(path) = fields.text("path", LONGEST_PATH)?
-        && let Err(error) = facts.set_path(policy, path)
+    if let Some(path) = fields.text("path", MAX_PATH)?
+        && let Err(error) = attributes.set_path(policy, path)
     {
         return Ok(Err(error.into()));
     }
-    facts.complete(policy);
-    facts.name_by_address(policy);
-    Ok(Ok(facts))
+    attributes.complete(policy);
+    attributes.name_by_address(policy);
+    Ok(Ok(attributes))
 }
 
-fn ip(fields: &Fields<'_>) -> Result<Option<IpAddr>, Problem> {
-    let Some(text) = fields.text("ip", LONGEST_TEXT)? else {
+fn read_ip(fields: &Fields<'_>) -> Result<Option<IpAddr>, Problem> {
+    let Some(text) = fields.text("ip", MAX_TEXT)? else {
         return Ok(None);
     };
     let wrong = |_| fields.wrong("ip", format!("{} is not an address", shortened(text)));
     parse_address(text).map(Some).map_err(wrong)
 }
 
-impl Described {
-    /// `{ "request": { … }, "cost": 1 }`.
+impl DescribedRequest {
+    /// Reads `{ "request": { … }, "cost": 1 }`.
     pub(super) fn read(value: &Value, at: &str) -> Result<Self, Problem> {
         let outer = Fields::of(value, at, &["request", "cost"])?;
         let Some(request) = outer.get("request") else {
             return Err(outer.wrong("", "the field \"request\" is missing"));
         };
-        let fields = Fields::of(request, &outer.path("request"), REQUEST)?;
-        let method = fields.required("method", LONGEST_TEXT)?;
-        let path = fields.required("path", LONGEST_PATH)?;
-        let Some(ip) = ip(&fields)? else {
-            let help =
-                "the field \"ip\" is missing: the address of whoever connected to the gateway";
-            return Err(fields.wrong("", help));
+        let fields = Fields::of(request, &outer.path("request"), REQUEST_FIELDS)?;
+        let method = fields.required("method", MAX_TEXT)?;
+        let path = fields.required("path", MAX_PATH)?;
+        let Some(ip) = read_ip(&fields)? else {
+            let what = "the field \"ip\" is missing: the address of the gateway's peer";
+            return Err(fields.wrong("", what));
         };
         let mut headers = read_headers(&fields)?;
-        if let Some(host) = fields.text("host", LONGEST_TEXT)? {
+        if let Some(host) = fields.text("host", MAX_TEXT)? {
             let wrong = |_| fields.wrong("host", "this is not a host");
             headers.insert(HOST, HeaderValue::try_from(host).map_err(wrong)?);
         }
-        let odd = |name, what| fields.wrong(name, format!("this is not {what}"));
+        let method = Method::from_bytes(method.as_bytes());
+        let uri = read_uri(path.as_bytes());
         Ok(Self {
-            method: Method::from_bytes(method.as_bytes()).map_err(|_| odd("method", "a method"))?,
-            uri: read_uri(path.as_bytes())
-                .ok_or_else(|| odd("path", "a path such as /v1/charges"))?,
+            method: method.map_err(|_| fields.wrong("method", "this is not a method"))?,
+            uri: uri
+                .ok_or_else(|| fields.wrong("path", "this is not a path such as /v1/charges"))?,
             headers,
             ip,
             cost: outer.number("cost")?,
@@ -299,40 +290,34 @@ impl Described {
             headers: &self.headers,
         }
     }
-
-    /// The request as the policy sees it. Who asks forwards its path as it came.
-    fn view(&self, policy: &Policy) -> Result<View<'_>, Refusal> {
-        policy.view_forwarded(&self.head(), self.ip, ForwardedPath::Original)
-    }
 }
 
-/// A path with or without a query, or a whole address.
+/// A path with or without a query, or a URL.
 pub(super) fn read_uri(text: &[u8]) -> Option<Uri> {
     let uri = Uri::try_from(text).ok()?;
     uri.path().starts_with('/').then_some(uri)
 }
 
-/// Names and values, or lists of values.
+/// Reads names with values or lists of values.
 fn read_headers(fields: &Fields<'_>) -> Result<HeaderMap, Problem> {
     let mut headers = HeaderMap::new();
     for (name, value) in fields.object("headers")?.into_iter().flatten() {
-        // What stands behind the name may be a secret.
+        // The value may be a secret.
         let wrong = || fields.wrong("headers", format!("{} is not a header", shortened(name)));
         let values = match value {
             Value::Array(values) => values.as_slice(),
             value => std::slice::from_ref(value),
         };
-        if is_longer(name, LONGEST_TEXT) {
+        if is_longer(name, MAX_TEXT) {
             return Err(wrong());
         }
         let name = HeaderName::try_from(name).map_err(|_| wrong())?;
         for value in values {
-            let value = value
-                .as_str()
-                .and_then(|value| HeaderValue::try_from(value).ok());
+            let text = value.as_str();
+            let value = text.and_then(|value| HeaderValue::try_from(value).ok());
             headers.append(name.clone(), value.ok_or_else(wrong)?);
-            if headers.len() > MOST_HEADERS {
-                return Err(fields.wrong("headers", format!("more than {MOST_HEADERS} lines")));
+            if headers.len() > MAX_HEADERS {
+                return Err(fields.wrong("headers", format!("more than {MAX_HEADERS} lines")));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the service counts. All handles are made once, as looking one up costs more than a decision.
+//! Metrics of the service. All handles are made once, because looking one up costs more than a decision.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// What was asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Endpoint {
     Check,
@@ -29,34 +28,33 @@ const ENDPOINTS: [&str; 7] = [
     "rls",
 ];
 
-/// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Allowed,
     Denied,
-    /// The store could not be asked, and a rule lets nothing pass then.
+    /// The store was unavailable, and a rule denies everything then.
     Closed,
-    /// The question could not be understood, or the path be read.
+    /// The call was malformed, or the request it is about.
     Invalid,
-    Unauthorised,
+    Unauthorized,
 }
 
 const OUTCOMES: [&str; 5] = ["allowed", "denied", "closed", "invalid", "unauthorized"];
 
 impl Outcome {
-    /// What a request is to be answered with says what came of it.
+    /// The outcome with this status of the response, or of the request that it is about.
     pub(super) fn of_status(status: u16) -> Self {
         match status {
             200..300 => Self::Allowed,
             429 => Self::Denied,
             503 => Self::Closed,
-            401 | 403 => Self::Unauthorised,
+            401 | 403 => Self::Unauthorized,
             _ => Self::Invalid,
         }
     }
 }
 
-/// The service's figures for Prometheus.
+/// The metrics of the service. Clones count toward the same.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     requests: [[Counter; OUTCOMES.len()]; ENDPOINTS.len()],
@@ -65,12 +63,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Figures that this registry shows.
+    /// Registers the metrics.
     pub fn new(registry: &mut Registry) -> Self {
         let requests = Family::<[(&'static str, &'static str); 2], Counter>::default();
         let durations =
             Family::<[(&'static str, &'static str); 1], Histogram>::new_with_constructor(
-                // From 50 µs on; the last are beyond what Envoy waits.
+                // From 50 µs; the last are beyond Envoy's timeout.
                 || {
                     Histogram::new([
                         50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 20e-3, 50e-3,
@@ -79,21 +77,14 @@ impl Metrics {
                 },
             );
         let ignored_overrides = Counter::default();
-        registry.register(
-            "tollgate_service_requests",
-            "Decisions asked of the service, by endpoint and outcome",
-            requests.clone(),
-        );
-        registry.register(
-            "tollgate_service_request_duration_seconds",
-            "How long the service took to answer, waits in queues included",
-            durations.clone(),
-        );
-        registry.register(
-            "tollgate_service_ignored_overrides",
-            "Limits that descriptors brought and that are not allowed to",
-            ignored_overrides.clone(),
-        );
+        let help = "Calls of the service, by endpoint and outcome";
+        registry.register("tollgate_service_requests", help, requests.clone());
+        let name = "tollgate_service_request_duration_seconds";
+        let help = "Duration of calls of the service, including waits in queues";
+        registry.register(name, help, durations.clone());
+        let help = "Limits of descriptors that were ignored";
+        let name = "tollgate_service_ignored_overrides";
+        registry.register(name, help, ignored_overrides.clone());
         let counters = |endpoint| {
             OUTCOMES.map(|outcome| {
                 let labels = [("endpoint", endpoint), ("outcome", outcome)];

@@ -1,12 +1,12 @@
-//! Envoy's rate limit service (`envoy.service.ratelimit.v3`), and the health that gRPC callers ask for.
+//! Envoy's rate limit service (`envoy.service.ratelimit.v3`), and gRPC health checks.
 //!
-//! One call is one request of somebody, seen from several sides, its descriptors. Each meets the rules that count by what it says; all
-//! buckets are taken from together or not at all, and a bucket that several descriptors meet is charged once.
+//! A call is one request with several descriptions, its descriptors. Each matches the rules that count by its attributes; all
+//! buckets are charged together or not at all, and a bucket that several descriptors match is charged once.
 //!
-//! Envoy admits a request for which it gets an error, so every call gets a decision but for one without the token: what a client or
-//! Envoy's configuration makes of it, it is denied if no limit can be asked ([`Refusal`]).
+//! Envoy admits a request for which it gets an error, so every call with access gets a decision: if a client or Envoy's configuration
+//! makes it impossible to apply a limit, the call is denied ([`CallRefusal`]).
 //!
-//! Envoy cannot wait: what a leaky bucket would delay is denied, with its place given back and the delay as the wait.
+//! Envoy cannot wait: a call that a leaky bucket would delay is refunded and denied, with the delay as the time to retry after.
 
 mod answer;
 mod call;
@@ -18,7 +18,7 @@ mod descriptor;
     missing_docs,
     unreachable_pub,
     rustdoc::all,
-    reason = "made by a tool"
+    reason = "generated code"
 )]
 pub mod generated;
 mod refusal;
@@ -28,22 +28,22 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use futures_util::FutureExt as _;
-use http::Response;
+use http::{HeaderMap, Response};
 use tollgate::{JointDecision, MatchedRules};
+use tollgate_config::text::escaped;
 use tollgate_tower::answer::Answers;
 use tollgate_tower::policy::Policy;
 use tonic::Status;
 use tonic_health::ServingStatus;
 
 use super::metrics::{Endpoint, Outcome};
-use super::problem::Problem;
-use super::{Service, Shared};
-use crate::traces::Parent;
+use super::{ServiceState, State as Service};
+use crate::problem::Problem;
 use descriptor::Descriptor;
 use generated::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use generated::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use generated::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use refusal::{Refusal, RefusalLog};
-use tollgate_config::text::escaped;
+use refusal::{CallRefusal, RefusalLog};
 
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
@@ -51,10 +51,8 @@ pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 pub(super) const OTHER_PATHS: &str = "/envoy.service.ratelimit.v3.RateLimitService/{*method}";
 pub(super) const HEALTH_PATH: &str = "/grpc.health.v1.Health/{*method}";
 
-/// Most descriptors of one call.
 const MAX_DESCRIPTORS: usize = 64;
 
-/// What answers Envoys.
 #[derive(Debug)]
 pub(super) struct Rls {
     config: tollgate_config::Rls,
@@ -63,18 +61,16 @@ pub(super) struct Rls {
 
 impl Rls {
     pub(super) fn new(config: tollgate_config::Rls) -> Self {
-        Self {
-            config,
-            log: RefusalLog::default(),
-        }
+        let log = RefusalLog::default();
+        Self { config, log }
     }
 }
 
-/// Says that we serve, which we do whatever the store does: decisions go on without it.
+/// Reports that the service is serving, whatever the state of the store: decisions go on without it.
 pub(super) fn health()
 -> tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health> {
     let (reporter, server) = tonic_health::server::health_reporter();
-    // Nobody else has it yet, so this is done at once.
+    // It is not shared yet, so this does not wait.
     let _ = reporter
         .set_service_status(SERVICE, ServingStatus::Serving)
         .now_or_never();
@@ -82,158 +78,156 @@ pub(super) fn health()
 }
 
 /// `ShouldRateLimit`.
-pub(super) async fn should_rate_limit(State(shared): Service, request: Request) -> Response<Body> {
+pub(super) async fn should_rate_limit(State(state): Service, request: Request) -> Response<Body> {
     let started = Instant::now();
-    let (response, outcome) = match answer(&shared, request).await {
+    let (response, outcome) = match answer(&state, request).await {
         Ok((response, outcome)) => (call::response(&response), outcome),
         Err(problem) => {
-            shared.rls.log.unauthorised();
-            (problem.grpc().into_http(), Outcome::Unauthorised)
+            state.rls.log.unauthorized();
+            (problem.grpc().into_http(), Outcome::Unauthorized)
         }
     };
-    shared.metrics.count(Endpoint::Rls, outcome);
-    shared.metrics.took(Endpoint::Rls, started.elapsed());
+    state.metrics.count(Endpoint::Rls, outcome);
+    state.metrics.took(Endpoint::Rls, started.elapsed());
     response
 }
 
-/// Any other method.
 pub(super) async fn unknown_method() -> Response<Body> {
     Status::unimplemented("the only method is ShouldRateLimit").into_http()
 }
 
-/// Only who lacks the token gets no decision.
+/// Answers a call. Only one without access gets no decision.
 async fn answer(
-    shared: &Shared,
+    state: &ServiceState,
     request: Request,
 ) -> Result<(RateLimitResponse, Outcome), Problem> {
     let (parts, body) = request.into_parts();
-    shared.admit(&parts.headers)?;
-    let parent = Parent::of(&parts.headers);
-    let (asked, decided) = match call::message::<RateLimitRequest>(body).await {
-        Ok(asked) => {
-            let decided = decide(shared, &asked, parent).await;
-            (asked, decided)
+    state.check_access(&parts.headers)?;
+    let (request, decided) = match call::read_message::<RateLimitRequest>(body).await {
+        Ok(request) => {
+            let decided = decide(state, &request, &parts.headers).await;
+            (request, decided)
         }
-        Err(why) => (RateLimitRequest::default(), Err(Refusal::Unreadable(why))),
+        Err(refusal) => (RateLimitRequest::default(), Err(refusal)),
     };
     Ok(decided.unwrap_or_else(|refusal| {
-        shared.rls.log.refused(&refusal, || sender(&asked));
-        (answer::refused(&asked, &refusal), refusal.outcome())
+        state.rls.log.refused(&refusal, || sender(&request));
+        (answer::refused(&request, &refusal), refusal.outcome())
     }))
 }
 
 async fn decide(
-    shared: &Shared,
-    asked: &RateLimitRequest,
-    parent: Option<Parent>,
-) -> Result<(RateLimitResponse, Outcome), Refusal> {
-    if !is_limited(shared, asked)? {
-        return Ok((answer::unlimited(asked), Outcome::Allowed));
+    state: &ServiceState,
+    request: &RateLimitRequest,
+    headers: &HeaderMap,
+) -> Result<(RateLimitResponse, Outcome), CallRefusal> {
+    if !is_limited(state, request)? {
+        return Ok((answer::for_all(request, Code::Ok), Outcome::Allowed));
     }
-    check(asked)?;
-    let policy = shared.decider.policy();
-    let descriptors = descriptors(shared, asked, &policy)?;
-    let span = shared.span("ShouldRateLimit", parent);
-    let joint = decide_together(shared, &policy, &descriptors).await;
-    let joint = joint.ok_or(Refusal::TooManyBuckets)?;
+    check(request)?;
+    let policy = state.decider.policy();
+    let descriptors = read_descriptors(state, request, &policy)?;
+    let span = state.span("ShouldRateLimit", headers);
+    let joint = decide_together(state, &policy, &descriptors).await;
+    let joint = joint.ok_or(CallRefusal::TooManyBuckets)?;
     if let Some(mut span) = span {
-        span.decided(&joint.whole);
+        span.add_decision(&joint.whole);
     }
-    let usual = Answers::default();
-    let answers = policy.answers().map_or(&usual, |answers| answers);
-    Ok(answer::of(&joint, answers))
+    let default = Answers::default();
+    let answers = policy.answers().map_or(&default, |answers| answers);
+    Ok(answer::decided(&joint, answers))
 }
 
-/// Whether its domain is one of those that are limited.
-fn is_limited(shared: &Shared, asked: &RateLimitRequest) -> Result<bool, Refusal> {
-    let domains = &shared.rls.config.domains;
-    if domains.is_empty() || domains.iter().any(|known| known.as_bytes() == asked.domain) {
+/// Whether the domain of a call is limited.
+fn is_limited(state: &ServiceState, request: &RateLimitRequest) -> Result<bool, CallRefusal> {
+    let domains = &state.rls.config.domains;
+    let mut known = domains.iter().map(String::as_bytes);
+    if domains.is_empty() || known.any(|known| known == request.domain) {
         return Ok(true);
     }
-    if asked.domain.is_empty() {
-        return Err(Refusal::NoDomain);
+    if request.domain.is_empty() {
+        return Err(CallRefusal::NoDomain);
     }
-    (shared.rls.log).foreign_domain(|| shown(&asked.domain));
+    (state.rls.log).foreign_domain(|| shown(&request.domain));
     Ok(false)
 }
 
-fn check(asked: &RateLimitRequest) -> Result<(), Refusal> {
-    if asked.descriptors.is_empty() {
-        Err(Refusal::NoDescriptors)
-    } else if asked.descriptors.len() > MAX_DESCRIPTORS {
-        Err(Refusal::TooManyDescriptors)
-    } else if asked.descriptors.iter().any(|said| said.is_negative_hits) {
-        // A refund has to say which charge it is for, and this protocol has no words for that.
-        Err(Refusal::NegativeHits)
+fn check(request: &RateLimitRequest) -> Result<(), CallRefusal> {
+    let descriptors = &request.descriptors;
+    if descriptors.is_empty() {
+        Err(CallRefusal::NoDescriptors)
+    } else if descriptors.len() > MAX_DESCRIPTORS {
+        Err(CallRefusal::TooManyDescriptors)
+    } else if descriptors.iter().any(|it| it.is_negative_hits) {
+        Err(CallRefusal::NegativeHits)
     } else {
         Ok(())
     }
 }
 
-fn descriptors<'a>(
-    shared: &Shared,
-    asked: &'a RateLimitRequest,
+fn read_descriptors<'a>(
+    state: &ServiceState,
+    request: &'a RateLimitRequest,
     policy: &'a Policy,
-) -> Result<Vec<Descriptor<'a>>, Refusal> {
-    let read = |said: &'a RateLimitDescriptor| {
-        let mut descriptor = Descriptor::read(said, asked.hits_addend, policy)?;
-        let unusable = match &said.limit {
-            Some(limit) if shared.rls.config.overrides => {
+) -> Result<Vec<Descriptor<'a>>, CallRefusal> {
+    let read = |message: &'a RateLimitDescriptor| {
+        let mut descriptor = Descriptor::read(message, request.hits_addend, policy)?;
+        let is_ignored = match &message.limit {
+            Some(limit) if state.rls.config.overrides => {
                 let unusable = descriptor.override_by(limit)?;
                 if let Some(why) = &unusable {
-                    shared.rls.log.unusable_override(&why.to_string());
+                    state.rls.log.unusable_override(why);
                 }
                 unusable.is_some()
             }
             limit => limit.is_some(),
         };
-        if unusable {
-            shared.metrics.ignored_overrides.inc();
+        if is_ignored {
+            state.metrics.ignored_overrides.inc();
         }
         Ok(descriptor)
     };
-    asked.descriptors.iter().map(read).collect()
+    request.descriptors.iter().map(read).collect()
 }
 
-/// `None` if more buckets are met than can be taken from at once.
+/// Decides about all descriptors, or `None` if they match more buckets than can be charged at once.
 async fn decide_together(
-    shared: &Shared,
+    state: &ServiceState,
     policy: &Policy,
     descriptors: &[Descriptor<'_>],
 ) -> Option<JointDecision> {
-    let (started, deadline) = (Instant::now(), shared.rls.config.deadline);
-    let requests: Vec<tollgate::Request<'_>> = descriptors
-        .iter()
-        .map(|descriptor| descriptor.facts.request().deadline(deadline))
+    let (started, deadline) = (Instant::now(), state.rls.config.deadline);
+    let requests: Vec<tollgate::Request<'_>> = (descriptors.iter())
+        .map(|descriptor| descriptor.attributes.request().deadline(deadline))
         .collect();
     let pairs = descriptors.iter().zip(&requests);
     let met: Vec<MatchedRules<'_>> = pairs
         .map(|(descriptor, request)| descriptor.meet(policy, request))
         .collect();
-    let joint = shared.decider.decide_together(&met).await?;
+    let joint = state.decider.decide_together(&met).await?;
     if joint.whole.delay().is_zero() {
         return Some(joint);
     }
-    let look = deadline.saturating_sub(started.elapsed());
-    Some(shared.decider.turn_away(&met, joint, look).await)
+    let left = deadline.saturating_sub(started.elapsed());
+    Some(state.decider.turn_away(&met, joint, left).await)
 }
 
-/// What is known of who sent a request: what its descriptors say of the client and of its address.
-fn sender(asked: &RateLimitRequest) -> String {
+/// The client and address of a request, by its descriptors.
+fn sender(request: &RateLimitRequest) -> String {
     let mut known = Vec::new();
     for key in ["client", "remote_address", "ip"] {
-        let mut entries = asked.descriptors.iter().flat_map(|said| &said.entries);
+        let mut entries = request.descriptors.iter().flat_map(|it| &it.entries);
         if let Some(entry) = entries.find(|entry| entry.key == key.as_bytes()) {
             known.push(format!("{key} {}", shown(&entry.value)));
         }
     }
-    match known.is_empty() {
-        true => "unknown".to_owned(),
-        false => known.join(", "),
+    if known.is_empty() {
+        known.push("unknown".to_owned());
     }
+    known.join(", ")
 }
 
-/// Bytes from outside as the log may show them.
+/// Bytes from clients, escaped for the log.
 fn shown(bytes: &[u8]) -> String {
     let start = bytes.get(..400).unwrap_or(bytes);
     escaped(&String::from_utf8_lossy(start), 80)

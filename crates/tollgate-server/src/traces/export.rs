@@ -1,145 +1,107 @@
-//! Sends spans to a collector, over gRPC or HTTP, from a thread of its own. A collector that is away costs spans and nothing else.
+//! Exports spans to a collector, over gRPC or HTTP, in batches.
 
+use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST};
-use http::uri::PathAndQuery;
+use http::header::CONTENT_TYPE;
 use http::{Request, Uri};
-use http_body_util::{BodyExt as _, Collected, Full};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message as _;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc::Receiver;
-use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tollgate_config::{TracesConfig, TracesProtocol};
 use tonic::transport::{Channel, Endpoint};
-use tonic_prost::ProstCodec;
 
 use super::TraceMetrics;
-use super::otlp::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse, InstrumentationScope, KeyValue,
-    Resource, ResourceSpans, ScopeSpans, Span,
-};
-use tollgate_config::{TracesConfig, TracesProtocol};
+use super::span::{attribute, text};
 
-/// The most spans of one message.
-const MOST_TOGETHER: usize = 512;
+/// Maximum number of spans in one message.
+const MAX_BATCH: usize = 512;
 
-/// How long spans wait for others to go with.
-const GATHER: Duration = Duration::from_millis(500);
+/// How long the first span of a batch waits for others.
+const BATCH_DELAY: Duration = Duration::from_millis(500);
 
 /// How long a collector may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most bytes of an answer that are read.
-const LONGEST_ANSWER: usize = 64 * 1_024;
-
-const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+const MAX_RESPONSE_BYTES: usize = 64 * 1_024;
 
 pub(super) struct Exporter {
-    endpoint: Uri,
-    protocol: TracesProtocol,
+    collector: Collector,
     resource: Resource,
     metrics: TraceMetrics,
-    /// Whether it was said already that spans are lost.
     is_failing: bool,
 }
 
 impl Exporter {
     pub(super) fn new(config: &TracesConfig, metrics: TraceMetrics) -> Self {
         Self {
-            endpoint: config.endpoint.clone(),
-            protocol: config.protocol,
+            collector: Collector::new(config),
             resource: Resource {
                 attributes: vec![
-                    KeyValue::text("service.name", &config.service_name),
-                    KeyValue::text("service.version", env!("CARGO_PKG_VERSION")),
+                    attribute("service.name", text(&config.service_name)),
+                    attribute("service.version", text(env!("CARGO_PKG_VERSION"))),
                 ],
+                ..Resource::default()
             },
             metrics,
             is_failing: false,
         }
     }
 
-    /// Sends what comes, until somebody wants the end: then what is left, and says so.
-    pub(super) async fn run(
-        mut self,
-        mut waiting: Receiver<Span>,
-        mut end: oneshot::Receiver<oneshot::Sender<()>>,
-    ) {
-        let channel = self.channel();
-        let done = loop {
-            let mut batch = Vec::new();
-            let ending = tokio::select! {
-                ending = &mut end => Some(ending),
-                received = waiting.recv_many(&mut batch, MOST_TOGETHER) => match received {
-                    0 => return,
-                    _ => None,
-                },
-            };
-            let ending = match ending {
-                None => gather(&mut waiting, &mut batch, &mut end).await,
-                ending => ending,
-            };
-            self.send(&channel, batch).await;
-            if let Some(done) = ending {
-                break done.ok();
+    /// Exports spans until `stop` is cancelled, and then those that are queued.
+    pub(super) async fn run(mut self, mut queued: Receiver<Span>, stop: CancellationToken) {
+        let mut batch = Vec::new();
+        loop {
+            let received = stop.run_until_cancelled(queued.recv_many(&mut batch, MAX_BATCH));
+            match received.await {
+                Some(0) => return,
+                Some(_) => fill(&mut batch, &mut queued, &stop).await,
+                None => break,
             }
-        };
-        waiting.close();
-        let mut rest = Vec::new();
-        while waiting.recv_many(&mut rest, MOST_TOGETHER).await > 0 {
-            self.send(&channel, std::mem::take(&mut rest)).await;
+            self.export(std::mem::take(&mut batch)).await;
         }
-        if let Some(done) = done {
-            // Who does not wait any more needs not hear it.
-            let _ = done.send(());
+        queued.close();
+        while queued.recv_many(&mut batch, MAX_BATCH).await > 0 {
+            self.export(std::mem::take(&mut batch)).await;
         }
     }
 
-    fn channel(&self) -> Option<Channel> {
-        let endpoint = Endpoint::from(self.endpoint.clone())
-            .connect_timeout(PATIENCE)
-            .timeout(PATIENCE);
-        (self.protocol == TracesProtocol::Grpc).then(|| endpoint.connect_lazy())
-    }
-
-    async fn send(&mut self, channel: &Option<Channel>, batch: Vec<Span>) {
-        if batch.is_empty() {
-            return;
-        }
+    async fn export(&mut self, batch: Vec<Span>) {
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        let request = self.request(batch);
-        let sending = async {
-            match channel {
-                Some(channel) => over_grpc(channel.clone(), request).await,
-                None => over_http(&self.endpoint, &request).await,
-            }
+        let exporting = self.collector.export(self.request(batch));
+        let exported = match tokio::time::timeout(TIMEOUT, exporting).await {
+            Ok(exported) => exported,
+            Err(_) => Err(format!("no response within {TIMEOUT:?}")),
         };
-        let sent = match tokio::time::timeout(PATIENCE, sending).await {
-            Ok(sent) => sent,
-            Err(_) => Err("it takes too long".to_owned()),
+        let lost = match &exported {
+            Ok(response) => rejected(response).min(count),
+            Err(_) => count,
         };
-        match sent {
-            Ok(rejected) => {
-                let rejected = rejected.min(count);
-                self.metrics.sent.inc_by(count - rejected);
-                self.metrics.lost.inc_by(rejected);
-                if std::mem::take(&mut self.is_failing) {
-                    tracing::info!("the collector takes traces again");
-                }
+        self.metrics.sent.inc_by(count - lost);
+        self.metrics.lost.inc_by(lost);
+        let was_failing = std::mem::replace(&mut self.is_failing, exported.is_err());
+        match exported {
+            Ok(_) if was_failing => tracing::info!("exporting traces to the collector again"),
+            Err(error) if !was_failing => {
+                let help = "check traces.endpoint and the collector";
+                tracing::warn!(
+                    error,
+                    "failed to export traces, dropping and counting them: {help}"
+                );
             }
-            Err(error) => {
-                self.metrics.lost.inc_by(count);
-                // Once, until it goes again.
-                if !std::mem::replace(&mut self.is_failing, true) {
-                    tracing::warn!(
-                        error,
-                        "the collector takes no traces: they are lost and counted"
-                    );
-                }
-            }
+            _ => {}
         }
     }
 
@@ -147,93 +109,94 @@ impl Exporter {
         let scope = InstrumentationScope {
             name: "tollgate".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..InstrumentationScope::default()
+        };
+        let scope_spans = ScopeSpans {
+            scope: Some(scope),
+            spans,
+            ..ScopeSpans::default()
         };
         ExportTraceServiceRequest {
             resource_spans: vec![ResourceSpans {
                 resource: Some(self.resource.clone()),
-                scope_spans: vec![ScopeSpans {
-                    scope: Some(scope),
-                    spans,
-                }],
+                scope_spans: vec![scope_spans],
+                ..ResourceSpans::default()
             }],
         }
     }
 }
 
-/// Waits a little for others to go with these; says if somebody wants the end meanwhile.
-async fn gather(
-    waiting: &mut Receiver<Span>,
-    batch: &mut Vec<Span>,
-    end: &mut oneshot::Receiver<oneshot::Sender<()>>,
-) -> Option<Result<oneshot::Sender<()>, oneshot::error::RecvError>> {
-    let over = tokio::time::sleep(GATHER);
-    tokio::pin!(over);
-    while batch.len() < MOST_TOGETHER {
-        let room = MOST_TOGETHER - batch.len();
-        tokio::select! {
-            ending = &mut *end => return Some(ending),
-            () = &mut over => break,
-            received = waiting.recv_many(batch, room) => if received == 0 { break },
+/// Waits a moment for more spans.
+async fn fill(batch: &mut Vec<Span>, queued: &mut Receiver<Span>, stop: &CancellationToken) {
+    let filling = async {
+        while batch.len() < MAX_BATCH && queued.recv_many(batch, MAX_BATCH - batch.len()).await > 0
+        {
+        }
+    };
+    let _ = tokio::time::timeout(BATCH_DELAY, stop.run_until_cancelled(filling)).await;
+}
+
+/// How many spans the collector rejected.
+fn rejected(response: &ExportTraceServiceResponse) -> u64 {
+    let partial = response.partial_success.as_ref();
+    partial.map_or(0, |partial| partial.rejected_spans.try_into().unwrap_or(0))
+}
+
+/// Adds the innermost cause, which is the informative one.
+fn with_cause(error: &dyn Error) -> String {
+    match std::iter::successors(error.source(), |&cause| cause.source()).last() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+enum Collector {
+    Grpc(TraceServiceClient<Channel>),
+    Http(Box<Client<HttpConnector, Full<Bytes>>>, Uri),
+}
+
+impl Collector {
+    fn new(config: &TracesConfig) -> Self {
+        match config.protocol {
+            TracesProtocol::Grpc => {
+                let endpoint = Endpoint::from(config.endpoint.clone()).connect_timeout(TIMEOUT);
+                Self::Grpc(TraceServiceClient::new(endpoint.connect_lazy()))
+            }
+            TracesProtocol::Http => {
+                let mut uri = config.endpoint.clone().into_parts();
+                uri.path_and_query = Some(http::uri::PathAndQuery::from_static("/v1/traces"));
+                let client = Client::builder(TokioExecutor::new()).build_http();
+                Self::Http(Box::new(client), Uri::from_parts(uri).unwrap_or_default())
+            }
         }
     }
-    None
-}
 
-/// How many the collector rejected.
-type Sent = Result<u64, String>;
-
-async fn over_grpc(channel: Channel, request: ExportTraceServiceRequest) -> Sent {
-    let mut client = tonic::client::Grpc::new(channel);
-    let unreachable = |error: tonic::transport::Error| format!("it cannot be reached: {error}");
-    client.ready().await.map_err(unreachable)?;
-    let codec = ProstCodec::<ExportTraceServiceRequest, ExportTraceServiceResponse>::default();
-    let path = PathAndQuery::from_static(EXPORT);
-    let answer = client
-        .unary(tonic::Request::new(request), path, codec)
-        .await;
-    // Its own words may be anything.
-    let answer = answer.map_err(|status| format!("it answers {:?}", status.code()))?;
-    Ok(rejected(answer.get_ref()))
-}
-
-/// On a connection of its own: there is one message in half a second at most.
-async fn over_http(endpoint: &Uri, request: &ExportTraceServiceRequest) -> Sent {
-    let authority = endpoint
-        .authority()
-        .map_or("", |authority| authority.as_str());
-    let port = endpoint.port_u16().unwrap_or(4318);
-    let host = endpoint.host().unwrap_or_default();
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((host, port)).await;
-    let stream = stream.map_err(|error| format!("it cannot be reached: {error}"))?;
-    let broken = |error: hyper::Error| format!("it does not answer: {error}");
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(broken)?;
-    let connection = tokio::spawn(connection);
-    let request = Request::post("/v1/traces")
-        .header(HOST, authority)
-        .header(CONTENT_TYPE, "application/x-protobuf")
-        .body(Full::<Bytes>::from(request.encode_to_vec()))
-        .map_err(|error| error.to_string())?;
-    let answer = sender.send_request(request).await.map_err(broken)?;
-    let status = answer.status();
-    let body = http_body_util::Limited::new(answer.into_body(), LONGEST_ANSWER);
-    let body = body.collect().await.map(Collected::to_bytes);
-    connection.abort();
-    if !status.is_success() {
-        return Err(format!("it answers {}", status.as_u16()));
+    async fn export(
+        &mut self,
+        request: ExportTraceServiceRequest,
+    ) -> Result<ExportTraceServiceResponse, String> {
+        match self {
+            Self::Grpc(client) => match client.export(request).await {
+                Ok(response) => Ok(response.into_inner()),
+                // The collector chooses the message, which may be anything.
+                Err(status) => Err(format!("gRPC status {:?}", status.code())),
+            },
+            Self::Http(client, uri) => {
+                let request = Request::post(&*uri)
+                    .header(CONTENT_TYPE, "application/x-protobuf")
+                    .body(request.encode_to_vec().into());
+                let response = client
+                    .request(request.map_err(|error| error.to_string())?)
+                    .await
+                    .map_err(|error| with_cause(&error))?;
+                if !response.status().is_success() {
+                    return Err(format!("HTTP status {}", response.status()));
+                }
+                let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES);
+                let body = body.collect().await.unwrap_or_default().to_bytes();
+                // A malformed response rejects no spans.
+                Ok(ExportTraceServiceResponse::decode(body).unwrap_or_default())
+            }
+        }
     }
-    // What cannot be read says that nothing was rejected.
-    let answer = body
-        .ok()
-        .and_then(|body| ExportTraceServiceResponse::decode(body).ok());
-    Ok(answer.as_ref().map_or(0, rejected))
-}
-
-fn rejected(answer: &ExportTraceServiceResponse) -> u64 {
-    let partial = answer.partial_success.as_ref();
-    partial.map_or(0, |partial| {
-        u64::try_from(partial.rejected_spans).unwrap_or(0)
-    })
 }

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tollgate_server::database::{
-    Changed, Database, DatabaseConfig, FieldChange, Import, MOST_RULES, ViolationFilter,
+    Changed, Database, DatabaseConfig, FieldChange, Import, MAX_RULES, ViolationFilter,
 };
 
-use crate::kit::database::{TestDatabase, block_on, on_both};
+use crate::kit::database::{DatabaseExt as _, TestDatabase, block_on, on_both};
 
 const SCOPE: &str = "default";
 
@@ -328,13 +328,10 @@ async fn fields_left_out_stay_and_null_removes_them(test_database: TestDatabase)
             .unwrap();
     }
 
-    database
-        .set_active(SCOPE, "charges", Some("free"), false)
-        .await
-        .unwrap();
+    let inactive = json!({ "id": "charges", "plan": "free", "active": false });
     let asleep = json!({ "id": "acme", "active": false });
     database
-        .import(SCOPE, &bare, &[asleep], Import::default())
+        .import(SCOPE, &[inactive], &[asleep], Import::default())
         .await
         .unwrap();
     database
@@ -456,11 +453,11 @@ async fn one_bad_document_and_nothing_is_imported(test_database: TestDatabase) {
         (json!({ "per": [] }), "rule ?: expected an id"),
         (
             with("burts", json!(1)),
-            "rule bad: the database has no place for the field \"burts\"",
+            "rule bad: the database has no column for the field \"burts\"",
         ),
         (
             with("limit", json!({ "rates": 1 })),
-            "rule bad: limit: the database has no place",
+            "rule bad: limit: the database has no column",
         ),
         (
             with("limit", json!({ "burst": -1 })),
@@ -528,9 +525,16 @@ async fn every_change_raises_the_generation_also_by_hand(test_database: TestData
         last = number;
     }
     database.set_rule(SCOPE, &rule("a", 1)).await.unwrap();
-    database.set_active(SCOPE, "a", None, false).await.unwrap();
+    set_active(&database, "a", false).await;
     database.remove_rule(SCOPE, "a", None).await.unwrap();
     assert!(database.generation_number().await.unwrap() >= last + 3);
+}
+
+async fn set_active(database: &Database, id: &str, active: bool) {
+    let rule = json!({ "id": id, "active": active });
+    let rules = [rule];
+    let imported = database.import(SCOPE, &rules, &[], Import::default());
+    assert_eq!(imported.await.unwrap().changed.len(), 1);
 }
 
 async fn inactive_rules_are_listed_and_not_loaded(test_database: TestDatabase) {
@@ -540,13 +544,7 @@ async fn inactive_rules_are_listed_and_not_loaded(test_database: TestDatabase) {
         .replace_all(SCOPE, &[rule("a", 1)], &[client("m"), asleep])
         .await
         .unwrap();
-    assert!(database.set_active(SCOPE, "a", None, false).await.unwrap());
-    assert!(
-        !database
-            .set_active(SCOPE, "nobody", None, false)
-            .await
-            .unwrap()
-    );
+    set_active(&database, "a", false).await;
     let loaded = database.load(SCOPE).await.unwrap();
     assert_eq!((loaded.rules, loaded.clients), (vec![], vec![client("m")]));
     let (rules, clients) = database.list(SCOPE).await.unwrap();
@@ -555,7 +553,7 @@ async fn inactive_rules_are_listed_and_not_loaded(test_database: TestDatabase) {
         (false, false, true)
     );
     assert!(rules[0].updated_us > rules[0].created_us);
-    database.set_active(SCOPE, "a", None, true).await.unwrap();
+    set_active(&database, "a", true).await;
     assert_eq!(database.load(SCOPE).await.unwrap().rules, [rule("a", 1)]);
 }
 
@@ -703,7 +701,7 @@ async fn readers_see_whole_imports_only(test_database: TestDatabase) {
 
 async fn more_rules_than_a_scope_may_have_are_refused(test_database: TestDatabase) {
     let database = test_database.open().await;
-    let rules: Vec<Value> = (0..=MOST_RULES)
+    let rules: Vec<Value> = (0..=MAX_RULES)
         .map(|n| json!({ "id": format!("r{n}") }))
         .collect();
     let error = database.replace_all(SCOPE, &rules, &[]).await.unwrap_err();
@@ -787,8 +785,8 @@ fn a_silent_database_is_given_up_in_time() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("postgres://me@{}/x", silent.local_addr().unwrap());
     let config = DatabaseConfig {
-        connect_within: Duration::from_millis(300),
-        answer_within: Duration::from_millis(600),
+        connect_timeout: Duration::from_millis(300),
+        timeout: Duration::from_millis(600),
         ..DatabaseConfig::default()
     };
     let begun = Instant::now();

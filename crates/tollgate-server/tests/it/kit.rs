@@ -3,7 +3,10 @@
 pub(crate) mod database;
 pub(crate) mod open_metrics;
 
+use tollgate::Decision;
+use tollgate_server::decider::Decider;
 use tollgate_testing::{Gateway, Program, Running, Upstream};
+use tollgate_tower::policy::Head;
 
 /// The program.
 pub(crate) const TOLLGATE: &str = env!("CARGO_BIN_EXE_tollgate");
@@ -34,4 +37,13 @@ pub(crate) fn service(fields: &str, rest: &str) -> Running {
     serve(&format!(
         "service: {{ listen: 127.0.0.1:0, {fields} }}\nadmin: {{ listen: 127.0.0.1:0 }}\nlog: {{ format: json }}\n{rest}\n"
     ))
+}
+
+/// The decision about a request from 203.0.113.7.
+pub(crate) async fn decide(decider: &Decider, head: &Head<'_>) -> Decision {
+    let policy = decider.policy();
+    let view = policy.view(head, [203, 0, 113, 7].into()).unwrap();
+    decider
+        .decide_on(&policy.rules().matching(&view.request()))
+        .await
 }

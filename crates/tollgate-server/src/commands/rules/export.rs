@@ -1,14 +1,14 @@
-//! `tollgate rules export`: in a form that `rules import` and a configuration file understand.
+//! `tollgate rules export`: prints rules and clients for `rules import` or a configuration file.
 
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
 use crate::cli::{ExportArgs, ExportFormat};
-use crate::commands::database::{Meant, block_on};
+use crate::commands::database::DatabaseTarget;
+use crate::database::Stored;
 use crate::failure::Failure;
 
-/// The fields in the order in which people write them.
 const ORDER: [&str; 10] = [
     "id",
     "plan",
@@ -23,43 +23,26 @@ const ORDER: [&str; 10] = [
 ];
 
 pub(super) fn export(
-    meant: &Meant,
+    target: &DatabaseTarget,
     args: &ExportArgs,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let (rules, clients) = block_on(async {
-        let database = meant.open_what_is_there().await?;
-        let listed = database.list(&meant.scope).await?;
-        database.close().await;
-        Ok(listed)
-    })?;
-    let documents = |stored: Vec<(Value, bool)>| -> Vec<Value> {
-        let wanted = stored.into_iter().filter(|(_, active)| *active || args.all);
-        wanted
-            .map(|(mut document, active)| {
-                if !active {
-                    document["active"] = json!(false);
-                }
-                document
-            })
-            .collect()
+    let (rules, clients) = target.list()?;
+    let documents = |stored: Vec<Stored>| -> Vec<Value> {
+        let wanted = stored.into_iter().filter(|it| it.active || args.all);
+        let document = |mut stored: Stored| {
+            if !stored.active {
+                stored.document["active"] = json!(false);
+            }
+            stored.document
+        };
+        wanted.map(document).collect()
     };
-    let rules = documents(
-        rules
-            .into_iter()
-            .map(|rule| (rule.document, rule.active))
-            .collect(),
-    );
-    let clients = documents(
-        clients
-            .into_iter()
-            .map(|client| (client.document, client.active))
-            .collect(),
-    );
+    let (rules, clients) = (documents(rules), documents(clients));
     match args.format {
         ExportFormat::Json => {
             let all = json!({ "rules": rules, "clients": clients });
-            writeln!(out, "{}", without_variables(&format!("{all:#}")))?;
+            writeln!(out, "{}", escape_variables(&format!("{all:#}")))?;
         }
         ExportFormat::Yaml => {
             write_section(out, "rules", &rules)?;
@@ -69,7 +52,7 @@ pub(super) fn export(
     Ok(())
 }
 
-/// Every value is written as JSON, which is YAML too: quoted, so that nothing is taken for something else.
+/// Writes every value as JSON, which is valid YAML: quoted, so that text stays text.
 fn write_section(out: &mut impl Write, name: &str, documents: &[Value]) -> io::Result<()> {
     if documents.is_empty() {
         return Ok(());
@@ -79,11 +62,8 @@ fn write_section(out: &mut impl Write, name: &str, documents: &[Value]) -> io::R
         let mut lead = "  - ";
         for field in ORDER {
             if let Some(value) = document.get(field) {
-                writeln!(
-                    out,
-                    "{lead}{field}: {}",
-                    without_variables(&value.to_string())
-                )?;
+                let value = escape_variables(&value.to_string());
+                writeln!(out, "{lead}{field}: {value}")?;
                 lead = "    ";
             }
         }
@@ -91,7 +71,7 @@ fn write_section(out: &mut impl Write, name: &str, documents: &[Value]) -> io::R
     Ok(())
 }
 
-/// What looks like a variable is text here, and a file says that so.
-fn without_variables(text: &str) -> String {
+/// Keeps text that looks like a variable as text.
+fn escape_variables(text: &str) -> String {
     text.replace("${", "$${")
 }

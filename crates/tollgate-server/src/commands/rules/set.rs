@@ -1,58 +1,62 @@
-//! `tollgate rules set`: one rule, changed or new.
+//! `tollgate rules set`: changes a rule or adds one.
 
 use std::io::Write;
 
 use serde_json::{Value, json};
-
-use super::name_of;
-use super::validate::validate;
-use crate::cli::SetArgs;
-use crate::commands::database::{Meant, block_on};
-use crate::database::StoredRule;
-use crate::failure::Failure;
 use tollgate_config::document::Node;
 use tollgate_config::rule_warnings;
 
-pub(super) fn set(meant: &Meant, args: &SetArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let name = name_of(&args.id, args.plan.as_deref());
+use super::{name_of, unusable, validate};
+use crate::cli::SetArgs;
+use crate::commands::block_on;
+use crate::commands::database::DatabaseTarget;
+use crate::database::Stored;
+use crate::failure::Failure;
+
+pub(super) fn set(
+    target: &DatabaseTarget,
+    args: &SetArgs,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
     let (is_new, warnings) = block_on(async {
-        // Only a rule that can be new makes a file.
+        // Only a rule that can be new creates a file.
         let database = match args.limit {
-            Some(_) => meant.open().await?,
-            None => meant.open_what_is_there().await?,
+            Some(_) => target.open().await?,
+            None => target.open_existing().await?,
         };
-        let (rules, clients) = database.list(&meant.scope).await?;
-        let is_it = |rule: &&StoredRule| {
-            rule.document["id"] == json!(args.id)
-                && rule.document.get("plan") == args.plan.as_ref().map(|plan| json!(plan)).as_ref()
+        let (rules, clients) = database.list(&target.scope).await?;
+        let is_it = |rule: &&Stored| {
+            let plan = rule.document.get("plan").and_then(Value::as_str);
+            rule.document["id"] == args.id && plan == args.plan.as_deref()
         };
         let known = rules.iter().find(is_it);
         let document = changed(args, known)?;
+        let node = |stored: &Stored| Node::from_json(&stored.document);
         let others = rules.iter().filter(|rule| rule.active && !is_it(rule));
-        let mut all: Vec<Value> = others.map(|rule| rule.document.clone()).collect();
-        let mut checked = document.clone();
-        if let Some(fields) = checked.as_object_mut() {
+        let mut all: Vec<Node> = others.map(node).collect();
+        let clients = clients.iter().filter(|client| client.active);
+        let clients: Vec<Node> = clients.map(node).collect();
+        let mut rule = document.clone();
+        if let Some(fields) = rule.as_object_mut() {
             fields.remove("active");
         }
-        let warnings = rule_warnings(&[Node::from_json(&checked)]);
-        all.push(checked);
-        let clients: Vec<Value> = (clients.into_iter().filter(|client| client.active))
-            .map(|client| client.document)
-            .collect();
-        validate(meant, &all, &clients)?;
-        database.set_rule(&meant.scope, &document).await?;
+        let rule = Node::from_json(&rule);
+        let warnings = rule_warnings(std::slice::from_ref(&rule));
+        all.push(rule);
+        validate(target, &all, &clients).map_err(|problems| unusable(&problems))?;
+        database.set_rule(&target.scope, &document).await?;
         database.close().await;
         Ok((known.is_none(), warnings))
     })?;
-    let what = if is_new { "added" } else { "changed" };
     if warnings.warnings() > 0 {
         writeln!(out, "{warnings}")?;
     }
-    Ok(writeln!(out, "{what} {name}")?)
+    let done = if is_new { "added" } else { "changed" };
+    let name = name_of(&args.id, args.plan.as_deref());
+    Ok(writeln!(out, "{done} {name}")?)
 }
 
-/// The rule as it will be.
-fn changed(args: &SetArgs, known: Option<&StoredRule>) -> Result<Value, Failure> {
+fn changed(args: &SetArgs, known: Option<&Stored>) -> Result<Value, Failure> {
     let mut document = match known {
         Some(rule) => rule.document.clone(),
         None if args.limit.is_none() => {
@@ -63,30 +67,20 @@ fn changed(args: &SetArgs, known: Option<&StoredRule>) -> Result<Value, Failure>
         }
         None => json!({ "id": args.id, "per": ["client"] }),
     };
-    let per = args.per.as_deref().map(|list| {
-        let names = list
-            .split(',')
-            .map(str::trim)
-            .filter(|name| !name.is_empty());
-        json!(names.collect::<Vec<_>>())
-    });
-    let active = args
-        .active
-        .unwrap_or_else(|| known.is_none_or(|rule| rule.active));
+    let names = |list: &String| {
+        let names = list.split(',').map(str::trim);
+        json!(names.filter(|name| !name.is_empty()).collect::<Vec<_>>())
+    };
+    let text = |text: &Option<String>| text.as_ref().map(|text| json!(text));
+    let was_active = known.is_none_or(|rule| rule.active);
     for (field, value) in [
-        ("plan", args.plan.as_ref().map(|plan| json!(plan))),
+        ("plan", text(&args.plan)),
         ("limit", args.limit.map(|limit| json!(limit.to_string()))),
-        ("per", per),
-        ("mode", args.mode.as_ref().map(|mode| json!(mode))),
-        (
-            "on_store_failure",
-            args.on_store_failure.as_ref().map(|policy| json!(policy)),
-        ),
-        (
-            "description",
-            args.description.as_ref().map(|text| json!(text)),
-        ),
-        ("active", Some(json!(active))),
+        ("per", args.per.as_ref().map(names)),
+        ("mode", text(&args.mode)),
+        ("on_store_failure", text(&args.on_store_failure)),
+        ("description", text(&args.description)),
+        ("active", Some(json!(args.active.unwrap_or(was_active)))),
     ] {
         if let Some(value) = value {
             document[field] = value;

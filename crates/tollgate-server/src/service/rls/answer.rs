@@ -1,4 +1,4 @@
-//! Decisions in Envoy's words.
+//! Decisions in Envoy's protocol.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use super::generated::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
 use super::generated::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use super::refusal::Refusal;
-use crate::service::answer::field;
+use super::refusal::CallRefusal;
+use crate::service::answer::header_text;
 use crate::service::metrics::Outcome;
 
-/// Why a call may not go. What would have to wait may not either.
+/// Why a call is denied. One that would have to wait is denied too.
 pub(super) fn denial(decision: &Decision) -> Option<Denial<'_>> {
     Denial::of(decision).or_else(|| Denial::of_delay(decision, Duration::ZERO))
 }
 
-/// What was decided about the descriptors of a call.
-pub(super) fn of(joint: &JointDecision, answers: &Answers) -> (RateLimitResponse, Outcome) {
+/// The response to a call that was decided by limits.
+pub(super) fn decided(joint: &JointDecision, answers: &Answers) -> (RateLimitResponse, Outcome) {
     let denial = denial(&joint.whole);
     let mut headers = HeaderMap::new();
     let mut raw_body = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn of(joint: &JointDecision, answers: &Answers) -> (RateLimitResponse
     let response = RateLimitResponse {
         overall_code: code(denial.is_none()).into(),
         statuses: joint.each.iter().map(status).collect(),
-        response_headers_to_add: headers.iter().map(field).map(header).collect(),
+        response_headers_to_add: headers.iter().map(header_text).map(header).collect(),
         request_headers_to_add: Vec::new(),
         raw_body,
         dynamic_metadata: Some(metadata(&joint.whole, denial.as_ref())),
@@ -49,13 +49,8 @@ pub(super) fn of(joint: &JointDecision, answers: &Answers) -> (RateLimitResponse
     (response, outcome)
 }
 
-/// The answer to a call that is not ours to limit.
-pub(super) fn unlimited(asked: &RateLimitRequest) -> RateLimitResponse {
-    for_all(asked, Code::Ok)
-}
-
-/// The answer to a call that is denied without asking a limit.
-pub(super) fn refused(asked: &RateLimitRequest, refusal: &Refusal) -> RateLimitResponse {
+/// The response to a call that is denied without a limit.
+pub(super) fn refused(request: &RateLimitRequest, refusal: &CallRefusal) -> RateLimitResponse {
     let detail = refusal.detail();
     let body = failure(refusal.status(), &detail, Dialect::Http).into_body();
     RateLimitResponse {
@@ -63,20 +58,21 @@ pub(super) fn refused(asked: &RateLimitRequest, refusal: &Refusal) -> RateLimitR
         raw_body: body.to_vec(),
         dynamic_metadata: Some(fields([
             ("allowed", Kind::BoolValue(false)),
-            ("refused", Kind::StringValue(detail.into_owned())),
+            ("refused", text(detail)),
         ])),
-        ..for_all(asked, Code::OverLimit)
+        ..for_all(request, Code::OverLimit)
     }
 }
 
-fn for_all(asked: &RateLimitRequest, code: Code) -> RateLimitResponse {
+/// A response with the same code for all descriptors.
+pub(super) fn for_all(request: &RateLimitRequest, code: Code) -> RateLimitResponse {
     let status = DescriptorStatus {
         code: code.into(),
         ..DescriptorStatus::default()
     };
     RateLimitResponse {
         overall_code: code.into(),
-        statuses: vec![status; asked.descriptors.len()],
+        statuses: vec![status; request.descriptors.len()],
         ..RateLimitResponse::default()
     }
 }
@@ -91,10 +87,11 @@ fn status(decision: &Decision) -> DescriptorStatus {
     }
 }
 
-fn code(passes: bool) -> Code {
-    match passes {
-        true => Code::Ok,
-        false => Code::OverLimit,
+fn code(is_admitted: bool) -> Code {
+    if is_admitted {
+        Code::Ok
+    } else {
+        Code::OverLimit
     }
 }
 
@@ -107,7 +104,7 @@ fn current_limit(tier: &Tier) -> RateLimit {
     }
 }
 
-/// A limit by the shortest of Envoy's units in which it is a whole number; what is none in any is what it holds, in no unit.
+/// A limit in the shortest of Envoy's units in which it is a whole number, or else its capacity without a unit.
 fn per_unit(limit: &Limit) -> (u32, Unit) {
     let (count, period) = match limit.rate() {
         Some(rate) => (rate.count(), rate.period()),
@@ -140,43 +137,37 @@ fn header((key, value): (String, String)) -> HeaderValue {
     HeaderValue { key, value }
 }
 
-/// What fired, for whoever stands behind Envoy's filter: its logs, or other filters.
+/// The rules that decided, for Envoy's logs and other filters.
 fn metadata(decision: &Decision, denial: Option<&Denial<'_>>) -> Struct {
     let rule = decision.tier().map_or("", |tier| tier.rule().as_str());
     let shadows = decision.tiers().iter().filter(|tier| tier.is_shadow());
     let would_deny = shadows.filter(|tier| !tier.verdict().allowed());
+    let shadow_denied = would_deny.map(|tier| tier.rule().as_str());
     let violated: Vec<&str> = denial.map_or_else(Vec::new, |denial| denial.violated().collect());
     fields([
         ("allowed", Kind::BoolValue(denial.is_none())),
-        ("rule", Kind::StringValue(rule.to_owned())),
+        ("rule", text(rule)),
         ("violated", list(violated.into_iter())),
-        (
-            "shadow_denied",
-            list(would_deny.map(|tier| tier.rule().as_str())),
-        ),
-        (
-            "source",
-            Kind::StringValue(decision.source().as_str().to_owned()),
-        ),
-        (
-            "generation",
-            Kind::StringValue(decision.generation().to_string()),
-        ),
+        ("shadow_denied", list(shadow_denied)),
+        ("source", text(decision.source().as_str())),
+        ("generation", text(decision.generation().to_string())),
     ])
 }
 
+fn text(text: impl Into<String>) -> Kind {
+    Kind::StringValue(text.into())
+}
+
 fn list<'a>(words: impl Iterator<Item = &'a str>) -> Kind {
-    let values = words.map(|word| Value {
-        kind: Some(Kind::StringValue(word.to_owned())),
-    });
-    Kind::ListValue(ListValue {
-        values: values.collect(),
-    })
+    let value = |word| Value {
+        kind: Some(text(word)),
+    };
+    let values = words.map(value).collect();
+    Kind::ListValue(ListValue { values })
 }
 
 fn fields<const N: usize>(fields: [(&str, Kind); N]) -> Struct {
     let field = |(name, kind): (&str, Kind)| (name.to_owned(), Value { kind: Some(kind) });
-    Struct {
-        fields: fields.into_iter().map(field).collect(),
-    }
+    let fields = fields.into_iter().map(field).collect();
+    Struct { fields }
 }

@@ -1,9 +1,9 @@
-//! Calls that are denied without asking a limit: why, and what the log reports of them.
+//! Calls that are denied without a limit: why, and what is logged of them.
 //!
-//! Never an error of gRPC, since Envoy admits a request for which it gets one, and clients can cause most of these.
+//! They get no gRPC error, because Envoy admits a request for which it gets one, and clients can cause most of these.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
@@ -12,46 +12,43 @@ use tollgate::{HostError, PathError};
 use tollgate_tower::policy;
 
 use super::MAX_DESCRIPTORS;
-use super::call::{MAX_MESSAGE_BYTES, Unreadable};
+use super::call::MAX_MESSAGE_BYTES;
 use crate::service::metrics::Outcome;
 
-/// Why a call is denied without asking a limit.
+/// Why a call is denied without a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// The value of an entry that rules mean by its key is not UTF-8.
+pub(super) enum CallRefusal {
+    /// The value of an entry with this key is not UTF-8.
     NotText(&'static str),
-    /// The value of an entry is not an address.
+    /// The value of an entry with this key is not an address.
     Address(&'static str),
-    /// The method is not a token, so no server takes it.
     Method,
     /// Servers can read the host in more than one way.
     Host(HostError),
     /// Servers can read the path in more than one way.
     Path(PathError),
-    /// A header can be read in more ways than are compared.
+    /// A header has more values than are compared.
     Header(policy::Refusal),
-    /// The descriptor brings a limit of 0.
+    /// The descriptor has a limit of 0.
     Blocked,
-    /// There is no message that can be read.
-    Unreadable(Unreadable),
+    TooLarge,
+    Compressed,
+    /// The message is not a `RateLimitRequest`.
+    Malformed,
+    TooSlow,
     /// The domain is empty, and only some are limited.
     NoDomain,
-    /// There are no descriptors.
     NoDescriptors,
-    /// There are more than [`MAX_DESCRIPTORS`].
     TooManyDescriptors,
-    /// A descriptor has no entries.
     NoEntries,
-    /// An entry has no key.
     NoKey,
-    /// Hits are to be given back.
     NegativeHits,
-    /// The descriptors meet more buckets than can be taken from at once.
+    /// The descriptors match more buckets than can be charged at once.
     TooManyBuckets,
 }
 
-impl Refusal {
-    /// What the client is told, and the log.
+impl CallRefusal {
+    /// The reason, for the client and the log.
     pub(super) fn detail(&self) -> Cow<'static, str> {
         let text = match self {
             Self::NotText(key) => return format!("the {key} is not UTF-8").into(),
@@ -61,56 +58,48 @@ impl Refusal {
             Self::Header(refusal) => return refusal.detail().into(),
             Self::Method => "the method is not a method",
             Self::Blocked => "the limit for this request is 0",
-            Self::Unreadable(Unreadable::TooLarge) => "the call is too large",
-            Self::Unreadable(Unreadable::Compressed) => "the call is compressed",
-            Self::Unreadable(Unreadable::Malformed) => "the call is not a RateLimitRequest",
-            Self::Unreadable(Unreadable::TooSlow) => "the call took too long to arrive",
+            Self::TooLarge => "the call is too large",
+            Self::Compressed => "the call is compressed",
+            Self::Malformed => "the call is not a RateLimitRequest",
+            Self::TooSlow => "the call took too long to arrive",
             Self::NoDomain => "the domain is empty",
             Self::NoDescriptors => "there are no descriptors",
             Self::TooManyDescriptors => "there are too many descriptors",
             Self::NoEntries => "a descriptor has no entries",
             Self::NoKey => "an entry has no key",
-            Self::NegativeHits => "hits are not given back",
-            Self::TooManyBuckets => "the call meets more than 255 buckets",
+            Self::NegativeHits => "negative hits are not supported",
+            Self::TooManyBuckets => "the call matches more than 255 buckets",
         };
         text.into()
     }
 
-    /// What to do about it. `None` if a client sent something that no gateway would forward.
+    /// What to do about a call that only configuration can cause. `None` if a client sent something that no gateway would forward.
     fn advice(&self) -> Option<Cow<'static, str>> {
         let text = match self {
-            Self::NotText(_)
-            | Self::Address(_)
-            | Self::Method
-            | Self::Host(_)
-            | Self::Path(_)
-            | Self::Header(_)
-            | Self::Blocked => return None,
-            Self::Unreadable(Unreadable::TooLarge) => {
+            Self::NotText(_) | Self::Address(_) | Self::Method | Self::Blocked => return None,
+            Self::Host(_) | Self::Path(_) | Self::Header(_) => return None,
+            Self::TooLarge => {
                 let megabytes = MAX_MESSAGE_BYTES >> 20;
                 return Some(
                     format!("a call may have {megabytes} MiB: lower max_request_headers_kb in Envoy, or put long headers into fewer descriptors").into(),
                 );
             }
-            Self::Unreadable(Unreadable::Compressed) => {
-                "remove the compression of calls from Envoy's rate_limit_service"
-            }
-            Self::Unreadable(Unreadable::Malformed | Unreadable::TooSlow) => {
-                "find out what calls here: it is not an Envoy that speaks envoy.service.ratelimit.v3, or its connection is broken"
-            }
-            Self::NoDomain => "set domain in Envoy's filter to one of service.rls.domains",
-            Self::NoDescriptors => "add rate_limits to the route in Envoy",
             Self::TooManyDescriptors => {
                 return Some(
                     format!("a call may have {MAX_DESCRIPTORS} descriptors: put entries together in Envoy's rate_limits")
                         .into(),
                 );
             }
+            Self::Compressed => "remove the compression of calls from Envoy's rate_limit_service",
+            Self::Malformed | Self::TooSlow => {
+                "find out what calls here: it is not an Envoy that speaks envoy.service.ratelimit.v3, or its connection is broken"
+            }
+            Self::NoDomain => "set domain in Envoy's filter to one of service.rls.domains",
+            Self::NoDescriptors => "add rate_limits to the route in Envoy",
             Self::NoEntries => "give every item of rate_limits in Envoy an action",
             Self::NoKey => "give every action in Envoy's rate_limits a descriptor_key",
-            Self::NegativeHits => {
-                "remove is_negative_hits from Envoy's rate_limits: a refund would have to name its charge"
-            }
+            // A refund has to name its charge, which this protocol cannot do.
+            Self::NegativeHits => "remove is_negative_hits from Envoy's rate_limits",
             Self::TooManyBuckets => {
                 "use fewer descriptors in Envoy's rate_limits, or fewer rules that count by the same entries"
             }
@@ -128,61 +117,33 @@ impl Refusal {
     pub(super) fn outcome(&self) -> Outcome {
         Outcome::of_status(self.status().as_u16())
     }
-
-    /// A number for each kind that has an advice of its own.
-    fn kind(&self) -> u32 {
-        match self {
-            Self::NotText(_)
-            | Self::Address(_)
-            | Self::Method
-            | Self::Host(_)
-            | Self::Path(_)
-            | Self::Header(_)
-            | Self::Blocked => 0,
-            Self::Unreadable(Unreadable::TooLarge) => 1,
-            Self::Unreadable(Unreadable::Compressed) => 2,
-            Self::Unreadable(Unreadable::Malformed) => 3,
-            Self::Unreadable(Unreadable::TooSlow) => 4,
-            Self::NoDomain => 5,
-            Self::NoDescriptors => 6,
-            Self::TooManyDescriptors => 7,
-            Self::NoEntries => 8,
-            Self::NoKey => 9,
-            Self::NegativeHits => 10,
-            Self::TooManyBuckets => 11,
-        }
-    }
 }
 
-const UNAUTHORISED: u32 = 12;
-const FOREIGN_DOMAIN: u32 = 13;
-const OVERRIDE: u32 = 14;
-
 /// Least time between two lines about calls that clients caused.
-const EVERY: Duration = Duration::from_secs(1);
+const LOG_EVERY: Duration = Duration::from_secs(1);
 
-/// What was logged of calls that were not decided on by a limit: once what to do about each kind that configuration causes, and at most a
-/// line a second of what clients sent.
+/// Logs calls that were not decided by a limit: advice once for each cause in the configuration, and at most one line a second about
+/// the rest.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLog {
-    /// Kinds whose advice has been logged, as bits.
-    advised: AtomicU32,
+    /// The causes that were logged with advice.
+    advised: Mutex<HashSet<Cow<'static, str>>>,
     recent: Mutex<Recent>,
 }
 
 #[derive(Debug, Default)]
 struct Recent {
     logged: Option<Instant>,
-    /// Calls since then that were not.
+    /// Later calls, which were not logged.
     unlogged: u64,
 }
 
 impl RefusalLog {
-    /// Logs a refusal, if it is to be. `sender` is what is known of who sent the request, escaped.
-    pub(super) fn refused(&self, refusal: &Refusal, sender: impl FnOnce() -> String) {
+    /// Logs a refusal. `sender` describes the sender of the request, escaped.
+    pub(super) fn refused(&self, refusal: &CallRefusal, sender: impl FnOnce() -> String) {
         let reason = refusal.detail();
         match refusal.advice() {
-            Some(advice) if self.is_new(refusal.kind()) => {
+            Some(advice) if self.is_new(reason.clone()) => {
                 let sender = sender();
                 tracing::warn!(%reason, %sender, "denying calls of Envoy's protocol that cannot be counted: {advice}");
             }
@@ -195,26 +156,26 @@ impl RefusalLog {
         }
     }
 
-    /// A caller without the right token, whose requests Envoy admits.
-    pub(super) fn unauthorised(&self) {
-        if self.is_new(UNAUTHORISED) {
+    /// Logs a call without the right token, whose request Envoy admits.
+    pub(super) fn unauthorized(&self) {
+        if self.is_new("token".into()) {
             tracing::warn!(
-                "a caller of Envoy's protocol was rejected, so its Envoy decides without limits: send service.token in initial_metadata of Envoy's rate_limit_service"
+                "a call of Envoy's protocol had no valid token, so its Envoy admits requests without limits: send service.token in initial_metadata of Envoy's rate_limit_service"
             );
         }
     }
 
-    /// A domain that is not among those that are limited.
+    /// Logs a domain that is not limited.
     pub(super) fn foreign_domain(&self, domain: impl FnOnce() -> String) {
-        if self.is_new(FOREIGN_DOMAIN) {
+        if self.is_new("domain".into()) {
             let domain = domain();
             tracing::warn!(%domain, "calls of this domain are admitted without limits: add it to service.rls.domains if it is yours");
         }
     }
 
-    /// A limit of a descriptor that cannot take the place of the rules'.
+    /// Logs a limit of a descriptor that cannot replace those of the rules.
     pub(super) fn unusable_override(&self, why: &str) {
-        if self.is_new(OVERRIDE) {
+        if self.is_new("override".into()) {
             tracing::warn!(
                 why,
                 "ignoring limits of descriptors that cannot be used, and deciding by the rules': correct limit in Envoy's rate_limits, or the metadata it takes it from"
@@ -222,20 +183,16 @@ impl RefusalLog {
         }
     }
 
-    fn is_new(&self, kind: u32) -> bool {
-        let bit = 1 << kind;
-        self.advised.load(Ordering::Relaxed) & bit == 0
-            && self.advised.fetch_or(bit, Ordering::Relaxed) & bit == 0
+    fn is_new(&self, cause: Cow<'static, str>) -> bool {
+        self.advised.lock().insert(cause)
     }
 
-    /// How many calls were not logged before this one, which may be.
+    /// The number of calls that were not logged before this one, if this one may be.
     fn take_turn(&self) -> Option<u64> {
         let mut recent = self.recent.lock();
         let now = Instant::now();
-        if recent
-            .logged
-            .is_some_and(|logged| now.duration_since(logged) < EVERY)
-        {
+        let is_recent = |logged| now.duration_since(logged) < LOG_EVERY;
+        if recent.logged.is_some_and(is_recent) {
             recent.unlogged += 1;
             return None;
         }
@@ -249,12 +206,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_that_configuration_causes_are_advised_on_once() {
+    fn causes_in_the_configuration_are_advised_on_once() {
         let log = RefusalLog::default();
-        assert!(log.is_new(Refusal::NoKey.kind()));
-        assert!(!log.is_new(Refusal::NoKey.kind()));
-        assert!(log.is_new(Refusal::NoEntries.kind()));
-        assert!(log.is_new(UNAUTHORISED));
+        let is_new = |refusal: CallRefusal| log.is_new(refusal.detail());
+        assert!(is_new(CallRefusal::NoKey));
+        assert!(!is_new(CallRefusal::NoKey));
+        assert!(is_new(CallRefusal::NoEntries));
     }
 
     #[test]
@@ -262,19 +219,19 @@ mod tests {
         let log = RefusalLog::default();
         assert_eq!(log.take_turn(), Some(0));
         assert_eq!((log.take_turn(), log.take_turn()), (None, None));
-        log.recent.lock().logged = Instant::now().checked_sub(EVERY);
+        log.recent.lock().logged = Instant::now().checked_sub(LOG_EVERY);
         assert_eq!(log.take_turn(), Some(2));
         assert_eq!(log.take_turn(), None);
     }
 
     #[test]
-    fn every_refusal_that_configuration_causes_has_a_kind_of_its_own() {
-        use Refusal::*;
+    fn every_cause_in_the_configuration_has_its_own_advice() {
+        use CallRefusal::*;
         let all = [
-            Unreadable(super::Unreadable::TooLarge),
-            Unreadable(super::Unreadable::Compressed),
-            Unreadable(super::Unreadable::Malformed),
-            Unreadable(super::Unreadable::TooSlow),
+            TooLarge,
+            Compressed,
+            Malformed,
+            TooSlow,
             NoDomain,
             NoDescriptors,
             TooManyDescriptors,
@@ -283,12 +240,8 @@ mod tests {
             NegativeHits,
             TooManyBuckets,
         ];
-        let mut kinds: Vec<u32> = all.iter().map(Refusal::kind).collect();
-        kinds.extend([UNAUTHORISED, FOREIGN_DOMAIN, OVERRIDE]);
-        kinds.sort_unstable();
-        kinds.dedup();
-        assert_eq!(kinds.len(), all.len() + 3);
-        assert!(!kinds.contains(&0) && kinds.iter().all(|kind| *kind < u32::BITS));
+        let causes: HashSet<_> = all.iter().map(CallRefusal::detail).collect();
+        assert_eq!(causes.len(), all.len());
         assert!(all.iter().all(|refusal| refusal.advice().is_some()));
     }
 }

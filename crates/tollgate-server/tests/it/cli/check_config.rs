@@ -141,7 +141,7 @@ fn init_overwrites_only_with_force() {
     let (code, _, err) = run(&program, &["init"]);
     assert_eq!(code, 2);
     assert!(
-        err.contains("tollgate.yaml is there already; --force overwrites it"),
+        err.contains("tollgate.yaml exists already; --force overwrites it"),
         "{err}"
     );
     let file = program.folder().join("tollgate.yaml");

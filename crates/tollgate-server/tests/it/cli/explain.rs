@@ -125,10 +125,10 @@ fn the_report_names_the_client_and_the_matching_rules() {
         ],
     );
     for line in [
-        "caller   ip:203.0.113.7, by its address",
+        "client   ip:203.0.113.7, by its address",
         "api_key:x-api-key: unknown API key",
         "no   charges  the method is not POST",
-        "yes  address  1/h burst 100 (only watches)",
+        "yes  address  1/h burst 100 (shadow)",
         "no   old      it is off",
     ] {
         assert!(report.contains(line), "{line}\n{report}");
@@ -144,13 +144,13 @@ fn behind_a_trusted_proxy_the_report_explains_the_address() {
         &program,
         &[&["GET", "/", "--ip", "10.0.0.1"], &forwarded[..]].concat(),
     );
-    assert!(report.contains("caller   ip:203.0.113.7"), "{report}");
+    assert!(report.contains("client   ip:203.0.113.7"), "{report}");
     assert!(report.contains("10.0.0.1 is a trusted proxy"), "{report}");
     let report = text(
         &program,
         &[&["GET", "/", "--ip", "203.0.113.9"], &forwarded[..]].concat(),
     );
-    assert!(report.contains("caller   ip:203.0.113.9"), "{report}");
+    assert!(report.contains("client   ip:203.0.113.9"), "{report}");
 }
 
 #[test]

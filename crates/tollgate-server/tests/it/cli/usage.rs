@@ -131,7 +131,7 @@ fn the_commands_show_and_forget_what_a_client_used() {
         ]
     );
     assert!(lines[1].starts_with("client") && lines[1].ends_with("client=merchant_123"));
-    assert!(lines[2].ends_with("everybody's"), "{table}");
+    assert!(lines[2].ends_with("shared by all"), "{table}");
     assert!(lines[3].contains("client=merchant_123 other "), "{table}");
 
     let printed = program.stdout(&["reset", "--client", "merchant_123"]);
@@ -207,10 +207,7 @@ fn usage_of_removed_rules_is_shown_and_forgotten() {
         "{table}"
     );
     let printed = program.stdout(&[&["reset"], &client[..]].concat());
-    assert_eq!(
-        printed,
-        "forgot 1 bucket: 1 of rules that are not there any more\n"
-    );
+    assert_eq!(printed, "forgot 1 bucket: 1 of removed rules\n");
 }
 
 #[test]
@@ -218,7 +215,7 @@ fn wrong_arguments_are_reported_with_what_to_do() {
     let redis = RedisServer::start();
     let program = folder(&over(&redis));
     for (args, expected) in [
-        (&["reset"][..], "say whom you mean by --client"),
+        (&["reset"][..], "name one by --client"),
         (&["reset", "--route", "/x"], "--everybody"),
         (
             &["reset", "--everybody", "--client", "a"],
@@ -242,7 +239,7 @@ fn wrong_arguments_are_reported_with_what_to_do() {
     assert!(error.contains("tollgate init"), "{error}");
     drop(redis);
     for (command, expected) in [
-        ("inspect", "nothing is known of what is used"),
+        ("inspect", "usage is unknown"),
         ("reset", "only a part may have been forgotten, or nothing"),
     ] {
         let error = program.failure(1, &[command, "--client", "a"]);
@@ -362,16 +359,12 @@ fn the_service_shows_and_forgets_what_is_in_redis() {
 fn the_service_refuses_invalid_requests() {
     let server = serve(&config(""));
     for (path, body, expected) in [
-        ("/v1/reset", json!({}), "this names no caller"),
-        (
-            "/v1/reset",
-            json!({ "route": "/x" }),
-            "this names no caller",
-        ),
+        ("/v1/reset", json!({}), "no client is named"),
+        ("/v1/reset", json!({ "route": "/x" }), "no client is named"),
         (
             "/v1/reset",
             json!({ "client": "a", "everybody": true }),
-            "everybody: a caller is named",
+            "everybody: a client is named",
         ),
         (
             "/v1/reset",

@@ -82,7 +82,7 @@ async fn until_stats(trail: &Trail, what: &str, holds: impl Fn(TrailStats) -> bo
 
 /// Checks that the statistics of the trail match the rows of the database.
 async fn assert_adds_up(stats: TrailStats, database: &Database) {
-    assert_eq!(stats.noted, stats.written + stats.lost, "{stats:?}");
+    assert_eq!(stats.recorded, stats.written + stats.lost, "{stats:?}");
     assert_eq!((stats.held, stats.backlog), (0, 0), "{stats:?}");
     let stored = database.count_violations().await.unwrap();
     assert_eq!(stored.unsigned_abs(), stats.written, "{stats:?}");
@@ -94,13 +94,13 @@ async fn violations_of_one_bucket_in_one_second_are_one_row(test_database: TestD
     let per = [("client", "merchant_123"), ("route", "/v1/charges/{*rest}")];
     for n in 0..1_000 {
         let at = moment(5) + Duration::from_micros(250_000 + n);
-        trail.note(&violation(&per, at));
+        trail.record(&violation(&per, at));
     }
-    trail.note(&violation(&per, moment(6)));
-    trail.note(&violation(&[("client", "merchant_124")], moment(6)));
+    trail.record(&violation(&per, moment(6)));
+    trail.record(&violation(&[("client", "merchant_124")], moment(6)));
     let stats = trail.close(TIMEOUT).await;
     assert_eq!(
-        (stats.noted, stats.folded, stats.rows, stats.lost),
+        (stats.recorded, stats.folded, stats.rows, stats.lost),
         (1_002, 999, 3, 0)
     );
     assert_adds_up(stats, &database).await;
@@ -130,7 +130,7 @@ async fn a_shared_bucket_shows_that_others_were_denied_too(test_database: TestDa
     let trail = Trail::start(database.clone(), at_the_end());
     let odd = "ann\nx\u{202e} ".repeat(40);
     let note = |second: u64, client: &str, ip: u8, route: &'static str| {
-        trail.note(&Violation {
+        trail.record(&Violation {
             client: Some(client),
             ip: Some(IpAddr::from([192, 0, 2, ip])),
             route: Some(route),
@@ -199,13 +199,13 @@ async fn a_million_from_many_threads_are_all_accounted_for(test_database: TestDa
             scope.spawn(move || {
                 for n in 0..250_000_usize {
                     let client = &clients[(n * 7 + thread) % clients.len()];
-                    trail.note(&violation(&[("client", client)], SystemTime::now()));
+                    trail.record(&violation(&[("client", client)], SystemTime::now()));
                 }
             });
         }
     });
     let stats = trail.close(TIMEOUT).await;
-    assert_eq!(stats.noted, 1_000_000);
+    assert_eq!(stats.recorded, 1_000_000);
     assert!(stats.written > 0 && stats.lost > 0, "{stats:?}");
     assert_adds_up(stats, &database).await;
 }
@@ -218,7 +218,7 @@ async fn violations_of_one_bucket_from_many_threads_are_one_row(test_database: T
             scope.spawn(|| {
                 for us in 0..1_000 {
                     let at = moment(1) + Duration::from_micros(us);
-                    trail.note(&violation(&[("client", "a")], at));
+                    trail.record(&violation(&[("client", "a")], at));
                 }
             });
         }
@@ -260,7 +260,7 @@ async fn odd_text_is_stored_escaped_and_bounded(test_database: TestDatabase) {
         violation.plan = Some(text);
         violation.method = Some(text);
         violation.route = Some(text);
-        trail.note(&violation);
+        trail.record(&violation);
     }
     assert_adds_up(trail.close(TIMEOUT).await, &database).await;
     let mut rows = all(&database).await;
@@ -297,7 +297,7 @@ async fn queries_find_matching_violations(test_database: TestDatabase) {
                 _ => "2001:db8::1".parse().unwrap(),
             });
             violation.rule = if second % 2 == 0 { "even" } else { "odd" };
-            trail.note(&violation);
+            trail.record(&violation);
         }
     }
     trail.close(TIMEOUT).await;
@@ -411,10 +411,10 @@ async fn more_buckets_than_there_is_room_for_are_counted_as_lost(test_database: 
     let trail = Trail::start(database.clone(), small);
     for n in 0..10_000 {
         let client = n.to_string();
-        trail.note(&violation(&[("client", &client)], moment(0)));
+        trail.record(&violation(&[("client", &client)], moment(0)));
     }
     assert!(trail.stats().held <= 160, "{:?}", trail.stats());
-    assert_eq!(trail.lost() + trail.stats().held as u64, 10_000);
+    assert_eq!(trail.stats().lost + trail.stats().held as u64, 10_000);
     assert_adds_up(trail.close(TIMEOUT).await, &database).await;
 }
 
@@ -436,7 +436,7 @@ async fn a_refused_row_takes_no_others_along(test_database: TestDatabase) {
             70 | 200 => format!("evil{i}"),
             _ => format!("good{i}"),
         };
-        trail.note(&violation(&[("client", &client)], moment(0)));
+        trail.record(&violation(&[("client", &client)], moment(0)));
     }
     let stats = trail.close(TIMEOUT).await;
     assert_eq!((stats.written, stats.lost), (298, 2));
@@ -447,11 +447,11 @@ async fn violations_after_the_end_are_counted_as_lost(test_database: TestDatabas
     let database = test_database.open().await;
     let trail = Trail::start(database.clone(), config());
     let per = [("client", "late")];
-    trail.note(&violation(&per, moment(0)));
+    trail.record(&violation(&per, moment(0)));
     trail.close(TIMEOUT).await;
-    trail.note(&violation(&per, moment(0)));
+    trail.record(&violation(&per, moment(0)));
     let stats = trail.stats();
-    assert_eq!((stats.noted, stats.written, stats.lost), (2, 1, 1));
+    assert_eq!((stats.recorded, stats.written, stats.lost), (2, 1, 1));
     assert_adds_up(stats, &database).await;
 }
 
@@ -474,7 +474,7 @@ fn a_crash_under_load_loses_nothing_uncounted() {
                 while !is_over.load(Relaxed) {
                     for n in 0..200 {
                         let client = n.to_string();
-                        trail.note(&violation(&[("client", &client)], moment(second)));
+                        trail.record(&violation(&[("client", &client)], moment(second)));
                     }
                     second += 1;
                     std::thread::sleep(Duration::from_millis(2));
@@ -513,7 +513,7 @@ fn a_lasting_outage_costs_a_bounded_backlog() {
         for second in 0..50 {
             for n in 0..100 {
                 let client = n.to_string();
-                trail.note(&violation(&[("client", &client)], moment(second)));
+                trail.record(&violation(&[("client", &client)], moment(second)));
             }
             until_stats(&trail, "the collection", |stats| {
                 stats.held == 0 || stats.lost > 0
@@ -529,7 +529,7 @@ fn a_lasting_outage_costs_a_bounded_backlog() {
         let stats = trail.close(Duration::from_millis(300)).await;
         assert!(begun.elapsed() < Duration::from_secs(5));
         assert_eq!(
-            (stats.noted, stats.written, stats.lost),
+            (stats.recorded, stats.written, stats.lost),
             (5_000, 0, 5_000),
             "{stats:?}"
         );
@@ -552,7 +552,7 @@ fn a_full_disk_costs_counted_violations_and_no_delay() {
         for second in 0..60 {
             for n in 0..100 {
                 let client = n.to_string();
-                trail.note(&violation(&[("client", &client)], moment(second)));
+                trail.record(&violation(&[("client", &client)], moment(second)));
             }
             until_stats(&trail, "the collection", |stats| stats.held == 0).await;
         }
@@ -569,7 +569,7 @@ fn a_full_disk_costs_counted_violations_and_no_delay() {
         })
         .await;
         let stats = trail.close(Duration::from_secs(2)).await;
-        assert_eq!(stats.noted, 6_000);
+        assert_eq!(stats.recorded, 6_000);
         assert!(stats.lost > 0, "{stats:?}");
         assert_adds_up(stats, &database).await;
     });
@@ -582,17 +582,17 @@ fn a_database_that_comes_later_gets_what_was_noted_before() {
         let missing = folder.path().join("not-mounted-yet");
         let url = format!("sqlite:{}", missing.join("tollgate.db").display());
         let trail = Trail::start_at(url.clone(), config());
-        trail.note(&violation(&[("client", "a")], moment(1)));
+        trail.record(&violation(&[("client", "a")], moment(1)));
         until_stats(&trail, "a failure", |stats| stats.failures > 0).await;
         std::fs::create_dir(&missing).unwrap();
         until_stats(&trail, "a row", |stats| stats.written == 1).await;
-        trail.note(&violation(&[("client", "b")], moment(2)));
+        trail.record(&violation(&[("client", "b")], moment(2)));
         let stats = trail.close(TIMEOUT).await;
-        assert_eq!((stats.noted, stats.written, stats.lost), (2, 2, 0));
+        assert_eq!((stats.recorded, stats.written, stats.lost), (2, 2, 0));
 
         let never = Trail::start_at("sqlite:/nowhere/at/all/tollgate.db".to_owned(), config());
-        never.note(&violation(&[("client", "a")], moment(1)));
+        never.record(&violation(&[("client", "a")], moment(1)));
         let stats = never.close(TIMEOUT).await;
-        assert_eq!((stats.noted, stats.written, stats.lost), (1, 0, 1));
+        assert_eq!((stats.recorded, stats.written, stats.lost), (1, 0, 1));
     });
 }

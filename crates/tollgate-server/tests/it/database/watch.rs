@@ -1,5 +1,6 @@
 //! Every change of the rules is noticed, whatever happens to the database meanwhile.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -31,18 +32,18 @@ async fn next_change(watch: &mut Watch) -> i64 {
 }
 
 /// Waits until the watch has read the generation this often.
-async fn until_looks(watch: &Watch, count: u64) {
-    eventually("the watch", async || watch.stats().looks >= count).await;
+async fn until_polls(watch: &Watch, count: u64) {
+    eventually("the watch", async || watch.stats().polls >= count).await;
 }
 
 /// With the default settings, PostgreSQL would be polled after 30 s only.
 async fn a_change_is_noticed_within_a_second(test_database: TestDatabase) {
     let (database, other) = (test_database.open().await, test_database.open().await);
     let known = database.load(SCOPE).await.unwrap().generation_number;
-    let mut watch = database.watch(known, WatchConfig::default());
+    let mut watch = database.watch(known, WatchConfig::default(), Arc::default());
     // Two on PostgreSQL: the first, and the one when it began to listen.
-    let looks = if test_database.server.is_some() { 2 } else { 1 };
-    until_looks(&watch, looks).await;
+    let polls = if test_database.server.is_some() { 2 } else { 1 };
+    until_polls(&watch, polls).await;
     for burst in 1..=3 {
         let begun = Instant::now();
         let number = change(&other, burst).await;
@@ -60,7 +61,7 @@ async fn a_change_before_the_watch_is_noticed(test_database: TestDatabase) {
     let database = test_database.open().await;
     let known = database.load(SCOPE).await.unwrap().generation_number;
     let number = change(&database, 1).await;
-    let mut watch = database.watch(known, WatchConfig::default());
+    let mut watch = database.watch(known, WatchConfig::default(), Arc::default());
     assert_eq!(next_change(&mut watch).await, number);
 }
 
@@ -69,14 +70,14 @@ async fn no_change_is_no_signal(test_database: TestDatabase) {
     let database = test_database.open().await;
     let known = change(&database, 1).await;
     let poll = Some(Duration::from_millis(10));
-    let mut watch = database.watch(known, WatchConfig { poll });
+    let mut watch = database.watch(known, WatchConfig { poll }, Arc::default());
     for _ in 0..20 {
         database.load(SCOPE).await.unwrap();
     }
     let quiet = tokio::time::timeout(Duration::from_millis(300), watch.changed()).await;
     assert!(quiet.is_err(), "{quiet:?}");
     assert!(
-        watch.stats().looks > 3 && watch.stats().changes == 0,
+        watch.stats().polls > 3 && watch.stats().changes == 0,
         "{:?}",
         watch.stats()
     );
@@ -89,17 +90,20 @@ fn a_listener_that_was_cut_off_misses_nothing() {
         let database = test_database.open().await;
         let known = database.generation_number().await.unwrap();
         let poll = Some(Duration::from_millis(200));
-        let mut watch = database.watch(known, WatchConfig { poll });
+        let mut watch = database.watch(known, WatchConfig { poll }, Arc::default());
         for burst in 1..=5 {
-            let looks = watch.stats().looks;
-            until_looks(&watch, looks + 2).await;
-            let deaf = watch.stats().deaf;
+            let polls = watch.stats().polls;
+            until_polls(&watch, polls + 2).await;
+            let disconnects = watch.stats().disconnects;
             test_database
                 .execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
                 .await;
             let number = change(&database, burst).await;
             assert_eq!(next_change(&mut watch).await, number);
-            eventually("the watch to notice", async || watch.stats().deaf > deaf).await;
+            eventually("the watch to notice", async || {
+                watch.stats().disconnects > disconnects
+            })
+            .await;
         }
     });
 }
@@ -111,8 +115,8 @@ fn a_database_is_watched_again_after_an_outage() {
         let database = test_database.open().await;
         let known = database.generation_number().await.unwrap();
         let poll = Some(Duration::from_millis(50));
-        let mut watch = database.watch(known, WatchConfig { poll });
-        until_looks(&watch, 2).await;
+        let mut watch = database.watch(known, WatchConfig { poll }, Arc::default());
+        until_polls(&watch, 2).await;
         test_database.server.as_mut().unwrap().kill();
         eventually("the watch to notice", async || watch.stats().failures > 0).await;
         test_database.server.as_mut().unwrap().restart();

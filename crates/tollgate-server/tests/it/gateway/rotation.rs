@@ -40,7 +40,7 @@ fn lines_so_far(file: &Path) -> usize {
 }
 
 fn reopened(gateway: &Gateway) -> usize {
-    gateway.log().matches("opened anew, as told").count()
+    gateway.log().matches("reopened the access log").count()
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn without_a_new_file_the_old_one_is_kept() {
     let moved = folder.join("moved");
     std::fs::rename(folder.join("logs"), &moved).unwrap();
     gateway.signal("USR1");
-    gateway.wait_for_log("cannot be opened anew");
+    gateway.wait_for_log("cannot reopen the access log");
     let get = || assert_eq!(client::get(gateway.address, "/").status, 200);
     get();
     until("a line", || lines_so_far(&moved.join("access.log")) == 1);

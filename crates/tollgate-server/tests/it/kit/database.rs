@@ -1,7 +1,8 @@
 //! Databases for tests: SQLite files and PostgreSQL servers.
 
+use serde_json::Value;
 use tempfile::TempDir;
-use tollgate_server::database::Database;
+use tollgate_server::database::{Database, DatabaseError, Import, Imported};
 use tollgate_testing::servers::PostgresServer;
 
 /// A database of its own for a test.
@@ -48,6 +49,33 @@ impl TestDatabase {
                 pool.close().await;
             }
         }
+    }
+}
+
+/// Calls that only tests make.
+pub(crate) trait DatabaseExt {
+    /// Replaces the rules and clients of a scope by these documents.
+    async fn replace_all(
+        &self,
+        scope: &str,
+        rules: &[Value],
+        clients: &[Value],
+    ) -> Result<Imported, DatabaseError>;
+}
+
+impl DatabaseExt for Database {
+    async fn replace_all(
+        &self,
+        scope: &str,
+        rules: &[Value],
+        clients: &[Value],
+    ) -> Result<Imported, DatabaseError> {
+        let all = Import {
+            prune: true,
+            whole: true,
+            ..Import::default()
+        };
+        self.import(scope, rules, clients, all).await
     }
 }
 

@@ -15,6 +15,7 @@ use tollgate_testing::servers::RedisServer;
 use tollgate_tower::identity::api_key_sha256;
 use tollgate_tower::policy::Head;
 
+use crate::kit;
 use crate::kit::database::block_on;
 
 /// The API key of a client, a key that no client has, a bearer token, and the token of the admin interface.
@@ -100,10 +101,7 @@ fn no_secret_reaches_redis_the_audit_trail_the_log_or_output() {
                 uri: &uri,
                 headers: &headers,
             };
-            let decision = decider
-                .decide(&head, [203, 0, 113, 7].into())
-                .await
-                .unwrap();
+            let decision = kit::decide(&decider, &head).await;
             denied += u64::from(!decision.allowed());
             let policy = decider.live().policy();
             let caller =

@@ -110,7 +110,7 @@ fn sighup_reloads_and_a_wrong_file_changes_nothing() {
         .program
         .write("tollgate.yaml", &CONFIG.replace("burst 50", "burts 50"));
     running.signal("HUP");
-    running.wait_for_log("is refused, and the last good generation stays in force");
+    running.wait_for_log("is refused, the last valid generation stays in force");
     assert_eq!(generation(), Some(2));
     assert_eq!(running.count("tollgate_rules_refused_total"), 1);
 }
@@ -146,7 +146,7 @@ fn the_start_warns_of_a_store_that_would_reset_limits() {
     let reply = redis.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     assert!(reply.contains("OK"), "{reply}");
     let running = kit::serve(&format!("{CONFIG}store: {{ redis: {:?} }}\n", redis.url()));
-    running.wait_for_log("the store may break promises");
+    running.wait_for_log("the store may break guarantees");
     running.wait_for_log("maxmemory-policy allkeys-lru");
 }
 
@@ -296,7 +296,8 @@ fn systemd_sockets_are_used_and_systemd_is_notified() {
     let notification = || {
         let mut state = [0; 100];
         let length = systemd.recv(&mut state).unwrap();
-        String::from_utf8_lossy(&state[..length]).into_owned()
+        let state = String::from_utf8_lossy(&state[..length]);
+        state.trim_end().to_owned()
     };
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();

@@ -277,7 +277,7 @@ fn an_unreachable_collector_costs_spans_and_no_request() {
         for _ in 0..20 {
             assert_eq!(gateway.running.get("gateway", "/", &[]).status, 200);
         }
-        let warning = "the collector takes no traces";
+        let warning = "failed to export traces";
         gateway.wait_for_log(warning);
         let lost = "tollgate_traces_spans_lost_total";
         gateway.running.until_metric(lost, |count| count == 20.0);

@@ -116,5 +116,5 @@ fn answers_change_while_the_program_runs() {
     until_value("the new text", denied, |response| {
         response.text() == "not now"
     });
-    assert!(!running.log().contains("counts at the next start only"));
+    assert!(!running.log().contains("take effect only after a restart"));
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
@@ -52,7 +53,7 @@ fn with_log<F: Future<Output = ()>>(work: impl FnOnce(Log) -> F) {
 /// Opens a database with a short timeout.
 async fn open(test_database: &TestDatabase) -> Database {
     let config = DatabaseConfig {
-        connect_within: Duration::from_millis(200),
+        connect_timeout: Duration::from_millis(200),
         ..DatabaseConfig::default()
     };
     Database::open_with(&test_database.url, config)
@@ -65,7 +66,7 @@ fn record(trail: &Trail) {
 }
 
 fn record_of(trail: &Trail, rule: &str) {
-    trail.note(&Violation {
+    trail.record(&Violation {
         rule,
         per: &[],
         plan: None,
@@ -97,36 +98,36 @@ fn a_watch_logs_an_unavailable_database_once_and_its_return_once() {
         let database = open(&test_database).await;
         let known = database.generation_number().await.unwrap();
         let poll = Some(Duration::from_millis(20));
-        let watch = database.watch(known, WatchConfig { poll });
-        wait_until("looks at the database", || watch.stats().looks >= 5).await;
+        let watch = database.watch(known, WatchConfig { poll }, Arc::default());
+        wait_until("looks at the database", || watch.stats().polls >= 5).await;
         assert_logged(&log, &[]);
         test_database.server.as_mut().unwrap().kill();
         wait_until("failed looks", || {
-            watch.stats().failures >= 5 && watch.stats().deaf >= 3
+            watch.stats().failures >= 5 && watch.stats().disconnects >= 3
         })
         .await;
         assert_logged(
             &log,
             &[
                 ("cannot look for changes of the rules", 1),
-                ("does not tell of changes of the rules", 1),
+                ("does not notify of changes of the rules", 1),
             ],
         );
         test_database.server.as_mut().unwrap().restart();
-        log.wait_for("tells of changes of the rules again").await;
+        log.wait_for("notifies of changes of the rules again").await;
         log.wait_for("looking for changes of the rules again").await;
-        let looks = watch.stats().looks;
+        let polls = watch.stats().polls;
         wait_until("looks after the restart", || {
-            watch.stats().looks >= looks + 5
+            watch.stats().polls >= polls + 5
         })
         .await;
         assert_logged(
             &log,
             &[
                 ("cannot look for changes of the rules", 1),
-                ("does not tell of changes of the rules", 1),
+                ("does not notify of changes of the rules", 1),
                 ("looking for changes of the rules again", 1),
-                ("tells of changes of the rules again", 1),
+                ("notifies of changes of the rules again", 1),
             ],
         );
     });
@@ -153,14 +154,14 @@ fn a_trail_logs_a_failure_once_and_recovery_with_the_loss_once() {
         assert_logged(&log, &[("cannot write the audit trail", 1)]);
         test_database.server.as_mut().unwrap().restart();
         wait_until("a written record", || trail.stats().written == 2).await;
-        log.wait_for("is written again").await;
+        log.wait_for("writing the audit trail again").await;
         record(&trail);
         wait_until("another written record", || trail.stats().written == 3).await;
         assert_logged(
             &log,
             &[
                 ("cannot write the audit trail", 1),
-                ("the audit trail is written again; lost so far: 1", 1),
+                ("writing the audit trail again; lost so far: 1", 1),
             ],
         );
     });
@@ -183,12 +184,12 @@ fn a_trail_logs_failed_and_resumed_removal_of_old_rows_once() {
         test_database
             .execute("ALTER TABLE away RENAME TO violations")
             .await;
-        log.wait_for("old violations are removed again").await;
+        log.wait_for("removing old violations again").await;
         assert_logged(
             &log,
             &[
                 ("cannot remove old violations", 1),
-                ("old violations are removed again", 1),
+                ("removing old violations again", 1),
             ],
         );
     });
@@ -206,12 +207,12 @@ fn a_record_that_the_database_rejects_is_dropped_and_logged() {
         wait_until("a lost record", || trail.stats().lost == 1).await;
         record(&trail);
         wait_until("the next written record", || trail.stats().written == 1).await;
-        log.wait_for("is written again").await;
+        log.wait_for("writing the audit trail again").await;
         assert_logged(
             &log,
             &[
-                ("these violations are lost", 1),
-                ("the audit trail is written again; lost so far: 1", 1),
+                ("failed to write audit records", 1),
+                ("writing the audit trail again; lost so far: 1", 1),
             ],
         );
     });
@@ -250,7 +251,7 @@ fn a_missing_file_is_logged_once_and_its_return_once() {
         let text = "service: {}\nrules: [{ id: everyone, per: [], limit: 10/s }]\n";
         fs::write(&file, text).unwrap();
         let live = LiveConfig {
-            look_every: Duration::from_millis(5),
+            poll: Duration::from_millis(5),
             ..LiveConfig::of(&file)
         };
         let live = Live::start(live).await.unwrap().0;
@@ -294,7 +295,7 @@ fn changes_that_need_a_restart_are_named() {
                        rules: [{ id: everyone, per: [], limit: 20/s }]\n";
         fs::write(&file, changed).unwrap();
         wait_until("the new generation", || live.stats().generation == 2).await;
-        log.wait_for("what changed in service, store counts at the next start only")
+        log.wait_for("changes in service, store take effect only after a restart")
             .await;
         // The same store with another clock is another store.
         drop(live);
@@ -309,9 +310,9 @@ fn changes_that_need_a_restart_are_named() {
         ] {
             fs::write(&file, clock(before)).unwrap();
             let live = Live::start(LiveConfig::of(&file)).await.unwrap().0;
-            let count = log.times("what changed in store");
+            let count = log.times("changes in store");
             fs::write(&file, clock(after)).unwrap();
-            wait_until(after, || log.times("what changed in store") > count).await;
+            wait_until(after, || log.times("changes in store") > count).await;
             drop(live);
         }
     });
@@ -364,7 +365,7 @@ fn unreadable_rules_are_logged_once_and_the_scope_stays() {
         // Another scope takes effect at the next start: until then nothing of it is in force.
         database.set_rule("other", &rule(30)).await.unwrap();
         fs::write(&file, in_scope("other")).unwrap();
-        log.wait_for("what changed in database, audit counts at the next start only")
+        log.wait_for("changes in database, audit take effect only after a restart")
             .await;
         database.set_rule("default", &rule(20)).await.unwrap();
         let capacity = || {
@@ -375,7 +376,7 @@ fn unreadable_rules_are_logged_once_and_the_scope_stays() {
                 .map(|rule| rule.limit().capacity())
         };
         wait_until("the rules of the first scope", || capacity() == Some(20)).await;
-        assert!(live.stats().watch.looks > 0 && live.stats().watch.changes >= 2);
+        assert!(live.stats().watch.polls > 0 && live.stats().watch.changes >= 2);
     });
 }
 

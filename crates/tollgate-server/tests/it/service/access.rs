@@ -21,7 +21,7 @@ fn unknown_paths_and_wrong_methods_are_explained() {
     assert_eq!((wrong.status, wrong.header("allow")), (405, Some("POST")));
     assert_eq!(
         wrong.json()["detail"],
-        "/v1/check is asked for with POST, not with GET"
+        "the method of /v1/check is POST, not GET"
     );
 }
 

@@ -11,6 +11,7 @@ use tollgate_server::decider::Decider;
 use tollgate_server::live::{Live, LiveConfig};
 use tollgate_tower::policy::Head;
 
+use crate::kit;
 use crate::kit::database::{TestDatabase, block_on};
 
 const CONFIG: &str = "
@@ -40,8 +41,7 @@ fn denials_are_recorded_with_their_rule_and_admissions_are_not() {
         };
         let mut allowed = Vec::new();
         for _ in 0..3 {
-            let decision = decider.decide(&head, [203, 0, 113, 7].into());
-            let decision = decision.await.unwrap();
+            let decision = kit::decide(&decider, &head).await;
             allowed.push(decision.allowed());
         }
         assert_eq!(allowed, [true, true, false]);
@@ -50,7 +50,7 @@ fn denials_are_recorded_with_their_rule_and_admissions_are_not() {
             .unwrap()
             .close(Duration::from_secs(20))
             .await;
-        assert_eq!((stats.noted, stats.written), (1, 1));
+        assert_eq!((stats.recorded, stats.written), (1, 1));
         let rows = database.violations(&ViolationFilter::default()).await;
         let [row] = &rows.unwrap()[..] else {
             panic!("one row was expected")

@@ -107,7 +107,7 @@ fn nginx_gets_403_for_denials_and_400_for_setup_mistakes() {
                 "X-Original-URI: /",
                 "X-Original-URI: /free",
             ],
-            "the header x-original-uri is there more than once",
+            "there are several x-original-uri headers",
         ),
     ] {
         let response = get(headers);
