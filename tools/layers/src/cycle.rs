@@ -1,31 +1,42 @@
-//! Finds a cycle in a graph of modules.
+//! Finds the cycles in a graph of modules.
 
 use std::fmt::Write as _;
 
 use crate::modules::Graph;
 
-/// The shortest cycle through the first module that is on one, as text.
-pub(super) fn find(graph: &Graph) -> Option<String> {
-    let mut cycles = graph.keys().filter_map(|start| shortest(graph, start));
-    cycles.next().map(|cycle| shown(graph, &cycle))
+/// Cycles as text: for each use that is on one, the shortest that goes through it.
+pub(super) fn find(graph: &Graph) -> Vec<String> {
+    let mut found = Vec::new();
+    for (module, used) in graph {
+        for next in used.keys() {
+            let Some(mut cycle) = shortest(graph, next, module) else {
+                continue;
+            };
+            // One cycle is one, wherever it begins.
+            let first = (0..cycle.len()).min_by_key(|&at| cycle.get(at));
+            cycle.rotate_left(first.unwrap_or_default());
+            if !found.contains(&cycle) {
+                found.push(cycle);
+            }
+        }
+    }
+    found.iter().map(|cycle| shown(graph, cycle)).collect()
 }
 
-/// The shortest way from a module back to itself.
-fn shortest<'g>(graph: &'g Graph, start: &'g str) -> Option<Vec<&'g str>> {
+/// The shortest way from one module to another, with both.
+fn shortest<'g>(graph: &'g Graph, start: &'g str, end: &str) -> Option<Vec<&'g str>> {
     let mut ways = vec![vec![start]];
-    let mut seen = vec![];
+    let mut seen = vec![start];
     while !ways.is_empty() {
         let mut longer = Vec::new();
         for way in ways {
-            let Some(used) = way.last().and_then(|last| graph.get(*last)) else {
-                continue;
-            };
-            for next in used.keys() {
-                if next == start {
-                    return Some(way);
-                }
-                if !seen.contains(next) {
-                    seen.push(next.clone());
+            let Some(&last) = way.last() else { continue };
+            if last == end {
+                return Some(way);
+            }
+            for next in graph.get(last).into_iter().flat_map(|used| used.keys()) {
+                if !seen.contains(&next.as_str()) {
+                    seen.push(next);
                     longer.push([way.as_slice(), &[next.as_str()]].concat());
                 }
             }

@@ -4,6 +4,7 @@
 mod crates;
 mod cycle;
 mod modules;
+mod paths;
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -29,11 +30,12 @@ fn check(root: &Path) -> Result<String, String> {
     let mut errors = crates::violations(&crates);
     let (mut modules, mut cycles) = (0, 0);
     for package in &crates {
-        let graph = modules::graph(&package.folder.join("src"))?;
-        modules += graph.len();
-        if let Some(cycle) = cycle::find(&graph) {
-            cycles += 1;
-            errors.push(format!("{}: {cycle}", package.name));
+        for graph in modules::graphs(&package.folder.join("src"))? {
+            modules += graph.len();
+            for cycle in cycle::find(&graph) {
+                cycles += 1;
+                errors.push(format!("{}: {cycle}", package.name));
+            }
         }
     }
     let summary = format!(
