@@ -11,7 +11,7 @@ DEPLOY_NEEDS := promtool:prometheus systemd-analyze:systemd logrotate:logrotate 
 BUILD := cargo build --release --workspace
 NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: help run simulate pictures test check deploy-check layers needs programs tools fmt audit release licences soak faults fuzz openapi bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments steady attack bench-peers clean
+.PHONY: help run simulate pictures test check deploy-check layers lines needs programs tools fmt audit release licences soak faults fuzz openapi bench-engine bench-rules bench-identity bench-redis bench-audit bench-metrics bench-gateway surge payments steady attack bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -89,6 +89,10 @@ programs:
 
 tools:
 	@tools/need $(BUILD_NEEDS)
+
+lines: ## files and lines of Rust without tests, now or at COMMIT=…
+	@tools/need python3:python3
+	@tools/lines $(COMMIT)
 
 layers: tools ## which crate may depend on which, and that modules form no cycle (seconds)
 	@cargo run --quiet --package layers
