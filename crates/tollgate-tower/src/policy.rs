@@ -1,8 +1,8 @@
 //! What decides, as one whole: the rules, who is who, and how a request is seen through both. Swapped whole when any of it changes.
 
 mod attributes;
+mod normalized_head;
 mod refusal;
-mod target;
 mod view;
 
 use std::borrow::Cow;
@@ -153,7 +153,7 @@ impl Policy {
     #[must_use]
     pub fn looks_at(&self, name: &HeaderName) -> bool {
         let mut by_rules = (self.rules.attribute_names().iter())
-            .filter_map(|attribute| attribute.as_str().strip_prefix(target::HEADER));
+            .filter_map(|attribute| attribute.as_str().strip_prefix(normalized_head::HEADER));
         self.identity.header_names().any(|known| known == name)
             || by_rules.any(|known| name == known)
     }
@@ -168,7 +168,7 @@ impl Policy {
         attribute: Name,
         value: &'v str,
     ) -> Result<Vec<&'v str>, Refusal> {
-        target::named_values(&self.rules, attribute, std::iter::once(value.as_bytes()))
+        normalized_head::named_values(&self.rules, attribute, std::iter::once(value.as_bytes()))
     }
 
     /// Sees a request that came from `peer`, the other end of the connection.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::Method;
 use tollgate::{ForwardedPath, Path, Request, RuleSet};
 
-use super::target::Target;
+use super::normalized_head::NormalizedHead;
 use super::{Head, Policy, Refusal, RequestAttributes};
 use crate::identity::Caller;
 
@@ -15,7 +15,7 @@ pub struct View<'a> {
     caller: Caller,
     /// What a closure said of it beside whose request it is.
     described: Option<Box<RequestAttributes<'static>>>,
-    target: Target<'a>,
+    head: NormalizedHead<'a>,
 }
 
 impl<'a> View<'a> {
@@ -26,14 +26,14 @@ impl<'a> View<'a> {
         forward: ForwardedPath,
     ) -> Result<Self, Refusal> {
         // First, because a path that is refused needs no caller.
-        let target = Target::of(policy.rules(), head, forward)?;
+        let normalized = NormalizedHead::of(policy.rules(), head, forward)?;
         let caller = policy
             .identity()
             .caller(peer, head.headers, policy.clients())?;
         Ok(Self {
             caller,
             described: None,
-            target,
+            head: normalized,
         })
     }
 
@@ -45,12 +45,12 @@ impl<'a> View<'a> {
         forward: ForwardedPath,
         mut described: Box<RequestAttributes<'static>>,
     ) -> Result<Self, Refusal> {
-        let target = Target::of(policy.rules(), head, forward)?;
+        let normalized = NormalizedHead::of(policy.rules(), head, forward)?;
         let caller = described.caller(policy, peer, head.headers)?;
         Ok(Self {
             caller,
             described: Some(described),
-            target,
+            head: normalized,
         })
     }
 
@@ -65,7 +65,7 @@ impl<'a> View<'a> {
         Ok(Self {
             caller,
             described,
-            target: Target::of(rules, head, forward)?,
+            head: NormalizedHead::of(rules, head, forward)?,
         })
     }
 
@@ -83,25 +83,25 @@ impl<'a> View<'a> {
     /// The path in its normal form, as it is matched.
     #[must_use]
     pub fn path(&self) -> &Path<'a> {
-        &self.target.path
+        &self.head.path
     }
 
     /// The method.
     #[must_use]
     pub fn method(&self) -> &Method {
-        self.target.method
+        self.head.method
     }
 
     /// The host, as rules compare it: in lower case and without a port.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
-        self.target.host.as_deref()
+        self.head.host.as_deref()
     }
 
     /// The same request if this client had made it, by this plan, from the same address.
     pub fn request_by<'r>(&'r self, client: &'r str, plan: Option<&'r str>) -> Request<'r> {
         let caller = Request::new().ip(self.caller.ip()).client(client);
-        self.target.asked_by(match plan {
+        self.head.sent_by(match plan {
             Some(plan) => caller.plan(plan),
             None => caller,
         })
@@ -121,6 +121,6 @@ impl<'a> View<'a> {
                 request = request.cost(cost);
             }
         }
-        self.target.asked_by(request)
+        self.head.sent_by(request)
     }
 }

@@ -28,9 +28,9 @@ struct Waiter {
     turn: Notify,
 }
 
-/// A place in the lines of some buckets, until it is dropped.
+/// A position in the lines of some buckets, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct LinePosition<'a> {
     lines: &'a Lines,
     waiter: Arc<Waiter>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Place<'a> {
 impl Lines {
     /// Joins these lines at their ends, all in one step: so of two requests, one is before the other in every line that both stand in,
     /// and none waits for another in a circle.
-    pub(super) fn join(&self, mut keys: Keys) -> Place<'_> {
+    pub(super) fn join(&self, mut keys: Keys) -> LinePosition<'_> {
         keys.sort_unstable();
         keys.dedup();
         let waiter = Arc::new(Waiter {
@@ -52,7 +52,7 @@ impl Lines {
             line.push_back(Arc::clone(&waiter));
         }
         drop(lines);
-        Place {
+        LinePosition {
             lines: self,
             waiter,
         }
@@ -64,7 +64,7 @@ impl Lines {
     }
 }
 
-impl Place<'_> {
+impl LinePosition<'_> {
     /// Whether no other request is before it in any of its lines.
     pub(super) fn is_first(&self) -> bool {
         let lines = self.lines.by_bucket.lock();
@@ -104,7 +104,7 @@ fn is_first(lines: &HashMap<u64, VecDeque<Arc<Waiter>>>, waiter: &Arc<Waiter>) -
     })
 }
 
-impl Drop for Place<'_> {
+impl Drop for LinePosition<'_> {
     /// Leaves all lines, and notifies those who are first now.
     fn drop(&mut self) {
         let lines = &mut *self.lines.by_bucket.lock();
@@ -142,14 +142,14 @@ mod tests {
         let two = lines.join(keys(&[3, 2, 3]));
         let three = lines.join(keys(&[3]));
         let four = lines.join(keys(&[4]));
-        let firsts = || [&one, &two, &three, &four].map(Place::is_first);
+        let firsts = || [&one, &two, &three, &four].map(LinePosition::is_first);
         assert_eq!(firsts(), [true, false, false, true]);
         let now = Instant::now();
         one.asks_at(now + Duration::from_secs(60));
         assert!(two.wait_ahead() > Duration::from_secs(50));
         assert_eq!(three.wait_ahead(), Duration::ZERO);
         drop(one);
-        assert_eq!([&two, &three].map(Place::is_first), [true, false]);
+        assert_eq!([&two, &three].map(LinePosition::is_first), [true, false]);
         drop(two);
         assert!(three.is_first());
         drop((three, four));

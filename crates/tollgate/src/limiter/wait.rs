@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::line::{Keys, Lines, Place};
+use super::line::{Keys, LinePosition, Lines};
 use super::reservation::Reservation;
 use super::target::{Charges, Target, reserves};
 use super::{Backend, Limiter};
@@ -46,18 +46,18 @@ pub(super) async fn until_ready(
         charges: target.charges(),
         deadline: Instant::now() + max_wait.min(LONGEST),
     };
-    let mut place = waiting.join_before_asking();
+    let mut position = waiting.join_before_asking();
     loop {
-        if let Some(place) = &place
-            && !waiting.has_its_turn(place).await
+        if let Some(position) = &position
+            && !waiting.has_its_turn(position).await
         {
-            return waiting.denied_in_line(place).await;
+            return waiting.denied_in_line(position).await;
         }
         let reservation = waiting.reserve().await;
         let decision = reservation.decision();
         if decision.allowed() {
             // The requests behind need not wait for the delay.
-            drop(place);
+            drop(position);
             let (delay, left) = (decision.delay(), waiting.left());
             if delay > left {
                 let charges = waiting.charges.iter();
@@ -77,8 +77,8 @@ pub(super) async fn until_ready(
             return reservation.keep().into_result();
         };
         drop(reservation);
-        let place = place.get_or_insert_with(|| waiting.join_all());
-        place.asks_at(Instant::now() + wait);
+        let position = position.get_or_insert_with(|| waiting.join_all());
+        position.asks_at(Instant::now() + wait);
         sleep(wait).await;
     }
 }
@@ -95,7 +95,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Joins the lines of buckets that cannot reserve, and of others for which a request waits already.
-    fn join_before_asking(&self) -> Option<Place<'a>> {
+    fn join_before_asking(&self) -> Option<LinePosition<'a>> {
         let Waiters { lines, secret } = &self.limiter.waiters;
         let keys = self.deciding().filter_map(|charge| {
             let key = charge.bucket.keyed_hash(secret);
@@ -107,7 +107,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Joins the lines of all buckets that decide.
-    fn join_all(&self) -> Place<'a> {
+    fn join_all(&self) -> LinePosition<'a> {
         let Waiters { lines, secret } = &self.limiter.waiters;
         let keys = self
             .deciding()
@@ -116,10 +116,10 @@ impl<'a> Waiting<'a> {
     }
 
     /// Waits for its turn in line. Returns whether that comes in time.
-    async fn has_its_turn(&self, place: &Place<'_>) -> bool {
-        place.is_first()
-            || place.wait_ahead() <= self.left()
-                && timeout_at(self.deadline, place.turn()).await.is_ok()
+    async fn has_its_turn(&self, position: &LinePosition<'_>) -> bool {
+        position.is_first()
+            || position.wait_ahead() <= self.left()
+                && timeout_at(self.deadline, position.turn()).await.is_ok()
     }
 
     /// Charges the request, for now or for later.
@@ -132,13 +132,13 @@ impl<'a> Waiting<'a> {
     }
 
     /// The denial of a request whose turn in line comes too late.
-    async fn denied_in_line(&self, place: &Place<'_>) -> Result<Decision, Denied> {
+    async fn denied_in_line(&self, position: &LinePosition<'_>) -> Result<Decision, Denied> {
         let decision = match &self.limiter.backend {
             Backend::Memory(local) => local.peek_at(self.target),
             #[cfg(feature = "redis")]
             Backend::Shared(shared) => shared.decide(self.target, false).await,
         };
-        let wait = place.wait_ahead().max(Duration::from_micros(1));
+        let wait = position.wait_ahead().max(Duration::from_micros(1));
         let is_in_line = |nth: usize| {
             let charge = self.charges.get(nth);
             charge.is_some_and(|charge| charge.cost > 0 && !reserves(charge.limit))

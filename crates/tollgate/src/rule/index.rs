@@ -30,20 +30,20 @@ pub(super) struct Index {
     has_boundaries: bool,
 }
 
-/// A place in the tree of segments. Small, because with many rules memory accesses dominate.
+/// A node in the tree of segments. Small, because with many rules memory accesses dominate.
 #[derive(Clone, Debug, Default)]
 struct Node {
     named: Option<Box<Table<Node>>>,
     one: Option<Box<Node>>,
     /// Patterns that end here.
-    end: Option<Box<Place>>,
+    end: Option<Box<PatternEntries>>,
     /// Patterns that take all that follows.
-    rest: Option<Box<Place>>,
+    rest: Option<Box<PatternEntries>>,
 }
 
-/// What lies under one pattern.
+/// A pattern, and the conditions that are behind it.
 #[derive(Clone, Debug)]
-struct Place {
+struct PatternEntries {
     pattern: Box<str>,
     entries: ByHost,
 }
@@ -61,25 +61,25 @@ impl Index {
     pub(super) fn add(&mut self, number: u32, when: &Match) {
         let entries = match when.pattern() {
             None => &mut self.anywhere,
-            Some(pattern) => self.place(pattern),
+            Some(pattern) => self.entries_under(pattern),
         };
         entries.add(number, when);
     }
 
     /// Adds a pattern that only names what it matches.
     pub(super) fn add_route(&mut self, pattern: &Pattern) {
-        self.place(pattern);
+        self.entries_under(pattern);
     }
 
     /// Adds a pattern at which something else changes.
     pub(super) fn add_boundary(&mut self, pattern: &Pattern) {
         self.has_boundaries = true;
-        self.boundaries.place(pattern);
+        self.boundaries.entries_under(pattern);
     }
 
-    fn place(&mut self, pattern: &Pattern) -> &mut ByHost {
+    fn entries_under(&mut self, pattern: &Pattern) -> &mut ByHost {
         self.has_paths = true;
-        self.tree.place(pattern)
+        self.tree.entries_under(pattern)
     }
 
     /// Whether it matters what the path of a request is.
@@ -94,7 +94,7 @@ impl Index {
         empty_is_one: bool,
     ) -> Patterns {
         let mut found = Patterns::new();
-        let mut note = |place: &Place| found.push(std::ptr::from_ref(place).addr());
+        let mut note = |under: &PatternEntries| found.push(std::ptr::from_ref(under).addr());
         self.tree
             .patterns(segments.clone(), empty_is_one, &mut note);
         self.boundaries.patterns(segments, empty_is_one, &mut note);
@@ -120,7 +120,7 @@ impl Index {
 pub(super) type Patterns = SmallVec<[usize; 8]>;
 
 impl Node {
-    fn place(&mut self, pattern: &Pattern) -> &mut ByHost {
+    fn entries_under(&mut self, pattern: &Pattern) -> &mut ByHost {
         let mut node = self;
         for segment in pattern.segments() {
             node = match segment {
@@ -131,17 +131,17 @@ impl Node {
                 Segment::One => node.one.get_or_insert_default(),
             };
         }
-        let place = match pattern.takes_rest() {
+        let under = match pattern.takes_rest() {
             true => &mut node.rest,
             false => &mut node.end,
         };
-        let place = place.get_or_insert_with(|| {
-            Box::new(Place {
+        let under = under.get_or_insert_with(|| {
+            Box::new(PatternEntries {
                 pattern: pattern.as_str().into(),
                 entries: ByHost::default(),
             })
         });
-        &mut place.entries
+        &mut under.entries
     }
 
     /// All patterns that fit these segments, always in the same order. Whether an empty segment is one for `{name}` differs between servers.
@@ -149,10 +149,10 @@ impl Node {
         &self,
         mut left: impl Iterator<Item = &'s str> + Clone,
         empty_is_one: bool,
-        note: &mut impl FnMut(&Place),
+        note: &mut impl FnMut(&PatternEntries),
     ) {
         match left.next() {
-            None => self.end.iter().for_each(|place| note(place)),
+            None => self.end.iter().for_each(|under| note(under)),
             Some(segment) => {
                 if let Some(named) = self.named.as_ref().and_then(|named| named.get(segment)) {
                     named.patterns(left.clone(), empty_is_one, note);
@@ -164,7 +164,7 @@ impl Node {
                 }
             }
         }
-        self.rest.iter().for_each(|place| note(place));
+        self.rest.iter().for_each(|under| note(under));
     }
 
     /// The more specific comes first: a name before `{name}`, and that before `{*rest}`.
@@ -189,18 +189,24 @@ impl Node {
     }
 
     fn most(&self) -> usize {
-        let place = |place: &Option<Box<Place>>| place.as_ref().map_or(0, |p| p.entries.most());
+        let most = |under: &Option<Box<PatternEntries>>| {
+            under.as_ref().map_or(0, |under| under.entries.most())
+        };
         let named = self.named.iter().flat_map(|named| named.values());
         let named = named.map(Self::most).max().unwrap_or(0);
         let one = self.one.as_ref().map_or(0, |one| one.most());
         // A path ends here or goes on.
-        place(&self.rest) + place(&self.end).max(named + one)
+        most(&self.rest) + most(&self.end).max(named + one)
     }
 }
 
-fn found<'a>(place: Option<&'a Place>, request: &Request<'_>, finder: &mut impl Finder<'a>) {
-    if let Some(place) = place {
-        finder.route(&place.pattern);
-        place.entries.search(request, finder);
+fn found<'a>(
+    under: Option<&'a PatternEntries>,
+    request: &Request<'_>,
+    finder: &mut impl Finder<'a>,
+) {
+    if let Some(under) = under {
+        finder.route(&under.pattern);
+        under.entries.search(request, finder);
     }
 }

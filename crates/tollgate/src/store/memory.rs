@@ -256,8 +256,8 @@ impl MemoryStore {
     /// What to do with a record that is forgotten.
     fn forgetting(&self) -> impl Fn(u64, Record) {
         |fingerprint, record| {
-            if let Some(place) = record.log_place() {
-                self.logs.of(fingerprint).forget(place);
+            if let Some(index) = record.log_index() {
+                self.logs.of(fingerprint).forget(index);
             }
         }
     }

@@ -80,7 +80,7 @@ impl<'a> Held<'a> {
     #[inline]
     pub(super) fn forget_past(&mut self, now_us: u64) {
         if self.record.expires_at_us() <= now_us || self.record.is_unused() {
-            match self.record.log_place() {
+            match self.record.log_index() {
                 // The log is overwritten when there is something to write.
                 Some(_) => self.log_is_past = true,
                 None => self.record = Record::default(),
@@ -90,7 +90,7 @@ impl<'a> Held<'a> {
 
     /// Whether a charge under this limit could still be undone: logs are charged where they lie.
     pub(super) fn can_undo(&self, limit: &Limit) -> bool {
-        limit.algorithm() != Algorithm::SlidingLog && self.record.log_place().is_none()
+        limit.algorithm() != Algorithm::SlidingLog && self.record.log_index().is_none()
     }
 
     #[inline]
@@ -163,8 +163,8 @@ impl<'a> Held<'a> {
 
     /// Forgets what was used.
     pub(super) fn reset(&mut self) {
-        if let Some(place) = self.record.log_place() {
-            self.logs.of(self.claim.fingerprint()).forget(place);
+        if let Some(index) = self.record.log_index() {
+            self.logs.of(self.claim.fingerprint()).forget(index);
         }
         self.record = self.record.spent();
         self.is_changed = true;
@@ -184,11 +184,11 @@ impl<'a> Held<'a> {
         match self.record.content() {
             Content::State(state) => state,
             Content::Log { .. } if self.log_is_past => limit.fresh(),
-            Content::Log { place } if limit.algorithm() == Algorithm::SlidingLog => {
-                State::Log(self.logs.of(self.claim.fingerprint()).take(place))
+            Content::Log { index } if limit.algorithm() == Algorithm::SlidingLog => {
+                State::Log(self.logs.of(self.claim.fingerprint()).take(index))
             }
             // Another algorithm takes over: the log stays until that one is charged.
-            Content::Log { place } => match self.logs.of(self.claim.fingerprint()).get(place) {
+            Content::Log { index } => match self.logs.of(self.claim.fingerprint()).get(index) {
                 Some(log) => limit.adopt_log(log),
                 None => limit.fresh(),
             },
@@ -199,13 +199,13 @@ impl<'a> Held<'a> {
         if self.log_is_past {
             return;
         }
-        if let (State::Log(log), Some(place)) = (state, self.record.log_place()) {
-            self.logs.of(self.claim.fingerprint()).put(place, log);
+        if let (State::Log(log), Some(index)) = (state, self.record.log_index()) {
+            self.logs.of(self.claim.fingerprint()).put(index, log);
         }
     }
 
     fn write(&mut self, state: State, empty_at_us: u64, is_heavy: bool) {
-        let old_place = self.record.log_place();
+        let old_index = self.record.log_index();
         self.log_is_past = false;
         self.is_changed = true;
         match state {
@@ -214,13 +214,13 @@ impl<'a> Held<'a> {
                 if logs.are_full() {
                     log.merge_newest();
                 }
-                let place = old_place.unwrap_or_else(|| logs.new_place());
-                (self.record).write_log(place, log.last_us(), empty_at_us, is_heavy);
-                logs.put(place, log);
+                let index = old_index.unwrap_or_else(|| logs.add());
+                (self.record).write_log(index, log.last_us(), empty_at_us, is_heavy);
+                logs.put(index, log);
             }
             small => {
-                if let Some(place) = old_place {
-                    self.logs.of(self.claim.fingerprint()).forget(place);
+                if let Some(index) = old_index {
+                    self.logs.of(self.claim.fingerprint()).forget(index);
                 }
                 self.record.write(&small, empty_at_us, is_heavy);
             }

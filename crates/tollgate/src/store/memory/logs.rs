@@ -36,7 +36,7 @@ impl LogShards {
 
 #[derive(Debug)]
 pub(super) struct Logs {
-    logs: Vec<Place>,
+    logs: Vec<StoredLog>,
     free: Vec<u32>,
     /// Entries in the logs of all shards.
     room: Arc<Room>,
@@ -44,7 +44,7 @@ pub(super) struct Logs {
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct StoredLog {
     /// Empty while the log is taken out.
     log: Option<Box<Log>>,
     /// How many entries it had when it was put here.
@@ -61,43 +61,43 @@ impl Logs {
         }
     }
 
-    /// A place for a log that is new.
-    pub(super) fn new_place(&mut self) -> u32 {
+    /// The index of a new log, which is empty.
+    pub(super) fn add(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
-            self.logs.push(Place::default());
+            self.logs.push(StoredLog::default());
             // Logs are fewer than keys, and the keys of a shard fewer than 2^32.
             u32::try_from(self.logs.len() - 1).unwrap_or(u32::MAX)
         })
     }
 
-    pub(super) fn get(&self, place: u32) -> Option<&Log> {
-        self.logs.get(place as usize)?.log.as_deref()
+    pub(super) fn get(&self, index: u32) -> Option<&Log> {
+        self.logs.get(index as usize)?.log.as_deref()
     }
 
-    /// Takes a log out, to be put back at the same place.
-    pub(super) fn take(&mut self, place: u32) -> Box<Log> {
-        self.logs[place as usize].log.take().unwrap_or_default()
+    /// Takes a log out, to be put back under the same index.
+    pub(super) fn take(&mut self, index: u32) -> Box<Log> {
+        self.logs[index as usize].log.take().unwrap_or_default()
     }
 
-    pub(super) fn put(&mut self, place: u32, log: Box<Log>) {
-        self.count(place, log.len());
-        self.logs[place as usize].log = Some(log);
+    pub(super) fn put(&mut self, index: u32, log: Box<Log>) {
+        self.count(index, log.len());
+        self.logs[index as usize].log = Some(log);
     }
 
-    /// Forgets a log; its place is free for another.
-    pub(super) fn forget(&mut self, place: u32) {
-        drop(self.take(place));
-        self.count(place, 0);
-        self.free.push(place);
+    /// Forgets a log; its index is free for another.
+    pub(super) fn forget(&mut self, index: u32) {
+        drop(self.take(index));
+        self.count(index, 0);
+        self.free.push(index);
         if self.free.len() == self.logs.len() {
             self.logs = Vec::new();
             self.free = Vec::new();
         }
     }
 
-    /// Keeps count of the entries at a place, here and over all shards.
-    fn count(&mut self, place: u32, now: usize) {
-        let before = std::mem::replace(&mut self.logs[place as usize].counted, now);
+    /// Keeps count of the entries of a log, here and over all shards.
+    fn count(&mut self, index: u32, now: usize) {
+        let before = std::mem::replace(&mut self.logs[index as usize].counted, now);
         self.entries = self.entries + now - before;
         match now.checked_sub(before) {
             Some(more) => self.room.take(more),

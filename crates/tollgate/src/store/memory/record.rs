@@ -12,7 +12,7 @@ pub(super) struct Record {
 /// Far longer than it takes to come back and charge.
 const RESERVED_US: u64 = 10_000;
 
-/// Set in the word if more than half of the limit was used after the last charge. Levels stay below 2^53, windows and places below
+/// Set in the word if more than half of the limit was used after the last charge. Levels stay below 2^53, windows and indices below
 /// 2^32.
 const HEAVY: u64 = 1 << 63;
 
@@ -22,7 +22,7 @@ const LIGHT_COUNT: u32 = MAX_COUNT + 1;
 /// What a record holds: the state itself, or where the log lies.
 pub(super) enum Content {
     State(State),
-    Log { place: u32 },
+    Log { index: u32 },
 }
 
 impl Record {
@@ -94,7 +94,7 @@ impl Record {
                 current: light_or_heavy_count(low(self.word)).0,
                 previous: low(self.word >> 32),
             }),
-            Form::Log => return Content::Log { place: low(word) },
+            Form::Log => return Content::Log { index: low(word) },
         })
     }
 
@@ -148,7 +148,7 @@ impl Record {
 
     /// Where the log lies, if there is one.
     #[inline]
-    pub(super) fn log_place(&self) -> Option<u32> {
+    pub(super) fn log_index(&self) -> Option<u32> {
         (self.stamp.form() == Form::Log).then_some(low(self.word))
     }
 
@@ -173,9 +173,9 @@ impl Record {
         self.word = word;
     }
 
-    pub(super) fn write_log(&mut self, place: u32, at_us: u64, empty_at_us: u64, is_heavy: bool) {
+    pub(super) fn write_log(&mut self, index: u32, at_us: u64, empty_at_us: u64, is_heavy: bool) {
         self.stamp = Stamp::new(at_us, Form::Log, empty_at_us);
-        self.word = u64::from(place) | heavy(is_heavy);
+        self.word = u64::from(index) | heavy(is_heavy);
     }
 }
 
@@ -333,11 +333,11 @@ mod tests {
             assert!(record.stamp.expires_at_us() >= at_us + 1_000);
             let read = Record::from_words(record.to_words());
             assert!(matches!(read.content(), Content::State(read) if read == state));
-            assert_eq!(record.log_place(), None);
+            assert_eq!(record.log_index(), None);
         }
         for is_heavy in [false, true] {
             record.write_log(u32::MAX, at_us, 0, is_heavy);
-            assert_eq!(record.log_place(), Some(u32::MAX));
+            assert_eq!(record.log_index(), Some(u32::MAX));
             assert_eq!(record.is_heavy(), is_heavy);
         }
     }

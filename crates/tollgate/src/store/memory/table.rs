@@ -119,11 +119,11 @@ struct Usage {
 #[repr(align(64))]
 struct Line<T>(T);
 
-/// Where a key lies. Places are held in ascending order.
+/// The slot of a key. Slots are held in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(usize);
+pub(super) struct SlotIndex(usize);
 
-impl Place {
+impl SlotIndex {
     #[inline]
     fn new(chunk: u32, slot: u32) -> Self {
         Self(chunk as usize * SLOTS + slot as usize)
@@ -202,12 +202,12 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn find(&self, fingerprint: u64) -> Option<Place> {
+    pub(super) fn find(&self, fingerprint: u64) -> Option<SlotIndex> {
         let chunk = self.chunk_of(fingerprint);
         let slots = &self.chunks[chunk as usize];
         for slot in from_home(fingerprint) {
             match slot::owner(&slots[slot as usize % SLOTS]) {
-                owner if owner == fingerprint => return Some(Place::new(chunk, slot)),
+                owner if owner == fingerprint => return Some(SlotIndex::new(chunk, slot)),
                 0 => return None,
                 _ => {}
             }
@@ -229,22 +229,22 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn slot_at(&self, place: Place) -> &Slot {
-        &self.chunks.as_flattened()[place.0]
+    pub(super) fn slot_at(&self, index: SlotIndex) -> &Slot {
+        &self.chunks.as_flattened()[index.0]
     }
 
-    /// Waits until nobody else holds this place; `None` if the key does not lie there any more.
+    /// Waits until nobody else holds this slot; `None` if the key does not lie there any more.
     #[inline]
-    pub(super) fn hold_at(&self, place: Place, fingerprint: u64) -> Option<Claim<'_>> {
-        Claim::wait_for(self.slot_at(place), fingerprint)
+    pub(super) fn hold_at(&self, index: SlotIndex, fingerprint: u64) -> Option<Claim<'_>> {
+        Claim::wait_for(self.slot_at(index), fingerprint)
     }
 
     /// Finds a key and waits until nobody else holds it; `None` if it is not there, or was not for a moment.
     #[inline]
     pub(super) fn hold(&self, fingerprint: u64) -> Option<Claim<'_>> {
         loop {
-            let place = self.find(fingerprint)?;
-            if let Some(claim) = self.hold_at(place, fingerprint) {
+            let index = self.find(fingerprint)?;
+            if let Some(claim) = self.hold_at(index, fingerprint) {
                 return Some(claim);
             }
         }
@@ -258,7 +258,7 @@ impl Table {
     }
 
     /// [`find`](Self::find), and sure also while the table changes. Not for those who hold a claim.
-    pub(super) fn find_surely(&self, fingerprint: u64) -> Option<Place> {
+    pub(super) fn find_surely(&self, fingerprint: u64) -> Option<SlotIndex> {
         self.find(fingerprint).or_else(|| {
             let _unchanging = self.changing.0.plan.lock();
             self.find(fingerprint)
@@ -268,8 +268,8 @@ impl Table {
     /// [`hold`](Self::hold), and sure also while the table changes. Not for those who hold a claim.
     pub(super) fn hold_surely(&self, fingerprint: u64) -> Option<Claim<'_>> {
         loop {
-            let place = self.find_surely(fingerprint)?;
-            if let Some(claim) = self.hold_at(place, fingerprint) {
+            let index = self.find_surely(fingerprint)?;
+            if let Some(claim) = self.hold_at(index, fingerprint) {
                 return Some(claim);
             }
         }
@@ -287,11 +287,11 @@ impl Table {
         most: usize,
         clock: &Clock,
         gone: &dyn Fn(u64, Record),
-    ) -> Option<Place> {
+    ) -> Option<SlotIndex> {
         let mut plan = self.changing.0.plan.lock();
         // Somebody may have been faster, or the table was changing when we looked.
-        if let Some(place) = self.find(fingerprint) {
-            return Some(place);
+        if let Some(index) = self.find(fingerprint) {
+            return Some(index);
         }
         // Read under the lock, which may have been waited for: a reservation must not be past when it begins.
         let now_us = clock.now_us();
@@ -478,7 +478,7 @@ impl Table {
     }
 
     /// Puts a key that is not here into the first free slot, and says where; `None` if there is none.
-    fn put(&self, plan: &mut Plan, fingerprint: u64, record: Record) -> Option<Place> {
+    fn put(&self, plan: &mut Plan, fingerprint: u64, record: Record) -> Option<SlotIndex> {
         let chunk = self.chunk_of(fingerprint);
         let slots = &self.chunks[chunk as usize];
         let slot =
@@ -486,7 +486,7 @@ impl Table {
         slot::fill(&slots[slot as usize % SLOTS], fingerprint, record);
         plan.used[chunk as usize].keys += 1;
         self.count_keys(|keys| keys + 1);
-        Some(Place::new(chunk, slot))
+        Some(SlotIndex::new(chunk, slot))
     }
 
     /// Only under the lock, so nobody counts at the same time; an atomic for those who read.
@@ -594,11 +594,11 @@ mod tests {
     }
 
     fn insert(table: &Table, fingerprint: u64, record: Record) -> bool {
-        let place = table.insert(fingerprint, usize::MAX, &clock(), &|_, _| {});
-        if let Some(place) = place {
-            table.hold_at(place, fingerprint).unwrap().write(record);
+        let index = table.insert(fingerprint, usize::MAX, &clock(), &|_, _| {});
+        if let Some(index) = index {
+            table.hold_at(index, fingerprint).unwrap().write(record);
         }
-        place.is_some()
+        index.is_some()
     }
 
     proptest! {
@@ -616,10 +616,10 @@ mod tests {
                     continue;
                 }
                 gone.borrow_mut().remove(&fingerprint);
-                let place = table.insert(fingerprint, usize::MAX, &clock(), &|fingerprint, _| {
+                let index = table.insert(fingerprint, usize::MAX, &clock(), &|fingerprint, _| {
                     gone.borrow_mut().insert(fingerprint);
                 });
-                prop_assert!(place.is_some());
+                prop_assert!(index.is_some());
                 let claim = table.hold(fingerprint).unwrap();
                 claim.write(until(if lives { 2 * NOW_US } else { NOW_US / 2 }));
                 drop(claim);
@@ -693,8 +693,8 @@ mod tests {
                 claim.write(Record::from_words([u64::MAX >> 2, count + 1]));
                 return;
             }
-            let place = table.insert(fingerprint, usize::MAX, &clock, &|_, _| {});
-            assert!(place.is_some());
+            let index = table.insert(fingerprint, usize::MAX, &clock, &|_, _| {});
+            assert!(index.is_some());
         };
         let key = |n: u64| slot::fingerprint(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         std::thread::scope(|scope| {
@@ -742,10 +742,10 @@ pub(super) mod loom_tests {
 
     fn insert(table: &Table, fingerprint: u64) {
         let clock = Clock::from(&ManualClock::at(Duration::from_secs(1)));
-        let place = table.insert(fingerprint, usize::MAX, &clock, &|_, _| {
+        let index = table.insert(fingerprint, usize::MAX, &clock, &|_, _| {
             panic!("nothing is past")
         });
-        assert!(place.is_some());
+        assert!(index.is_some());
     }
 
     fn count_one(claim: &Claim<'_>) {

@@ -6,7 +6,7 @@ use smallvec::smallvec;
 
 use super::held::{Ask, Held};
 use super::record::Record;
-use super::table::{Place, Table};
+use super::table::{SlotIndex, Table};
 use super::{MOST_SHARED, MemoryStore};
 use crate::algorithm::Look;
 use crate::store::{Charge, Outcome, Taken};
@@ -24,7 +24,7 @@ struct Stop {
     nth: usize,
     fingerprint: u64,
     /// Where it lies; none for a key that is only looked at and not there.
-    place: Option<Place>,
+    slot: Option<SlotIndex>,
     /// Whether it is in the table of the buckets that many keys meet in.
     common: bool,
     /// Whether the bucket stands for many keys, as the store is full.
@@ -94,11 +94,11 @@ impl MemoryStore {
         loop {
             let mut stop = Stop::new(0, charge, own);
             self.settle(&mut stop, charge, true);
-            let Some(place) = stop.place else {
+            let Some(slot) = stop.slot else {
                 let ask = ask(charge, self.clock.now_us(), true);
                 return answer(Outcome::of(&ask.of_nothing(), stop.shared, ask.now_us));
             };
-            if let Some(claim) = self.table(stop.common).hold_at(place, stop.fingerprint) {
+            if let Some(claim) = self.table(stop.common).hold_at(slot, stop.fingerprint) {
                 let mut held = Held::new(claim, &self.logs);
                 let ask = ask(charge, self.clock.now_us(), true);
                 held.forget_past(ask.now_us);
@@ -142,10 +142,10 @@ impl MemoryStore {
         let some_key = stops.first().map_or(0, |stop| stop.fingerprint);
         loop {
             for stop in &mut *stops {
-                stop.place = self.table(stop.common).find(stop.fingerprint);
+                stop.slot = self.table(stop.common).find(stop.fingerprint);
             }
             for stop in &mut *stops {
-                if stop.place.is_none() {
+                if stop.slot.is_none() {
                     self.settle(stop, &charges[stop.nth], charging);
                 }
             }
@@ -187,8 +187,8 @@ impl MemoryStore {
         }
         let charge = &visit.charges[stop.nth];
         let mut ask = ask(charge, visit.now_us, visit.charging && admitted);
-        let claim = match stop.place {
-            Some(place) => self.table(stop.common).hold_at(place, stop.fingerprint)?,
+        let claim = match stop.slot {
+            Some(slot) => self.table(stop.common).hold_at(slot, stop.fingerprint)?,
             None => {
                 let look = ask.of_nothing();
                 *visit.outcome(stop) = Outcome::of(&look, stop.shared, ask.now_us);
@@ -231,12 +231,12 @@ impl MemoryStore {
             .take_while(|stop| stop.meets(&stops[0]))
             .count();
         let (here, rest) = stops.split_at(here);
-        let mut held = match here[0].place {
+        let mut held = match here[0].slot {
             None => None,
-            Some(place) => {
+            Some(slot) => {
                 let claim = self
                     .table(here[0].common)
-                    .hold_at(place, here[0].fingerprint)?;
+                    .hold_at(slot, here[0].fingerprint)?;
                 Some(Held::new(claim, &self.logs))
             }
         };
@@ -302,7 +302,7 @@ impl MemoryStore {
     #[cold]
     fn settle(&self, stop: &mut Stop, charge: &Charge<'_>, charging: bool) {
         let forgetting = self.forgetting();
-        let place = |table: &Table, fingerprint: u64, most: usize| match charging {
+        let find_or_insert = |table: &Table, fingerprint: u64, most: usize| match charging {
             true => table.insert(fingerprint, most, &self.clock, &forgetting),
             false => table.find_surely(fingerprint),
         };
@@ -311,9 +311,9 @@ impl MemoryStore {
         } else {
             self.max_keys
         };
-        stop.place = place(self.table(stop.common), stop.fingerprint, most);
+        stop.slot = find_or_insert(self.table(stop.common), stop.fingerprint, most);
         let is_full = charging || self.own.keys() >= self.max_keys;
-        if stop.place.is_some() || stop.common || !is_full {
+        if stop.slot.is_some() || stop.common || !is_full {
             return;
         }
         if charging {
@@ -325,8 +325,8 @@ impl MemoryStore {
         let all = self.shared_by_all(limit);
         for (shared, most) in [(stripes, MOST_SHARED), (all, usize::MAX)] {
             stop.fingerprint = shared;
-            stop.place = place(&self.common, shared, most);
-            if stop.place.is_some() {
+            stop.slot = find_or_insert(&self.common, shared, most);
+            if stop.slot.is_some() {
                 return;
             }
         }
@@ -382,7 +382,7 @@ impl Stop {
     const NOWHERE: Self = Self {
         nth: 0,
         fingerprint: 0,
-        place: None,
+        slot: None,
         common: false,
         shared: false,
     };
@@ -398,8 +398,8 @@ impl Stop {
     }
 
     #[inline]
-    fn position(&self) -> (bool, Option<Place>) {
-        (self.common, self.place)
+    fn position(&self) -> (bool, Option<SlotIndex>) {
+        (self.common, self.slot)
     }
 
     #[inline]

@@ -1,4 +1,4 @@
-//! What a request asks for, as rules see it, whoever asks.
+//! The head of a request as rules see it, without its client.
 
 use std::borrow::Cow;
 use std::iter;
@@ -18,16 +18,16 @@ const LONGEST_VALUE: usize = 1_024;
 /// Most values of a header that conditions name: with the header as a whole, as many as the engine compares.
 const MAX_NAMED_VALUES: usize = Request::MAX_ATTRIBUTE_VALUES - 1;
 
-/// Method, host, path, and the headers that rules look at.
+/// Method, host, path, and the headers that rules look at, in the form in which rules compare them.
 #[derive(Clone, Debug)]
-pub(crate) struct Target<'a> {
+pub(crate) struct NormalizedHead<'a> {
     pub(crate) method: &'a Method,
     pub(crate) host: Option<Cow<'a, str>>,
     pub(crate) path: Path<'a>,
     attributes: Vec<(Name, Cow<'a, str>)>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> NormalizedHead<'a> {
     /// A request whose path goes on in this form.
     pub(crate) fn of(
         rules: &RuleSet,
@@ -48,8 +48,8 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// The request of somebody who asks for this. What it says already comes first.
-    pub(crate) fn asked_by<'r>(&'r self, caller: Request<'r>) -> Request<'r> {
+    /// The request of a client with this head. What the request has already comes first.
+    pub(crate) fn sent_by<'r>(&'r self, caller: Request<'r>) -> Request<'r> {
         let mut request = caller.method(self.method.as_str()).path(&self.path);
         if let Some(host) = &self.host {
             request = request.host(host);
