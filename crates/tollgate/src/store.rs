@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 pub use memory::{MemoryConfig, MemoryStats, MemoryStore};
 #[cfg(feature = "redis")]
-pub(crate) use redis::{Address, CallFailure, CallObserver, LateReplies, Record};
+pub(crate) use redis::{Address, CallFailure, CallObserver, LateReplies, ProbeReply, Record};
 #[cfg(feature = "redis")]
 pub use redis::{
     RedisClock, RedisConfig, RedisError, RedisIdentity, RedisStore, RedisTls, ServerWarning,

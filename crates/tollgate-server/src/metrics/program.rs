@@ -125,6 +125,9 @@ impl ProgramMetrics {
         encoder.counter("store_breaker_openings", help, shared.breaker_opened)?;
         let help = "Decisions that Redis did not make within the deadline";
         encoder.counter("store_missed_deadlines", help, shared.missed_deadlines)?;
+        let help =
+            "Stalls of this process while a check waited for Redis, which got the lost time back";
+        encoder.counter("store_stalls", help, shared.stalls)?;
         let help = "Processes that share the limits: configured, counted or assumed";
         encoder.gauge("store_instances", help, shared.instances.into())?;
         let help = "1 while store_instances is assumed, not counted";

@@ -77,8 +77,9 @@ const FIRST_PROBE: Duration = Duration::from_millis(100);
 /// Later pauses in percent of the outage so far: a store that was away for half a minute is back within a second.
 const PERCENT_OF_OUTAGE: u32 = 3;
 
-/// How often the first pause doubles for a store that fails again as soon as it is asked.
-const MAX_DOUBLINGS: u32 = 8;
+/// How often the first pause doubles for a store that fails again as soon as it is asked: up to 0.8 s. Longer pauses would leave a
+/// store that stalls every few seconds unused between its stalls.
+const MAX_DOUBLINGS: u32 = 3;
 
 /// Longer times do not fit into a clock.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
@@ -117,10 +118,25 @@ enum Phase {
 /// The failed calls since the last one that was answered.
 #[derive(Debug, Default)]
 struct Failures {
-    /// When each of the last ones failed, and whether that proves a failure.
-    recent: VecDeque<(Instant, bool)>,
+    recent: VecDeque<FailedCall>,
     /// Since when the store has been silent.
     since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct FailedCall {
+    at: Instant,
+    kind: FailureKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FailureKind {
+    /// An error that proves a failure.
+    Proven,
+    /// No reply so far.
+    Timeout,
+    /// Timeouts of one stall of the store, which has replied since.
+    Stall,
 }
 
 /// A call that failed.
@@ -178,6 +194,16 @@ impl Breaker {
         }
     }
 
+    /// A call was answered after it had failed: the timeouts since the last reply were one stall, which counts as one failure.
+    pub(super) fn answered_late(&self) {
+        if !self.has_failures.load(Ordering::Acquire) {
+            return;
+        }
+        if let Phase::Closed(failures) = &mut self.state.lock().phase {
+            failures.end_stall();
+        }
+    }
+
     /// A call failed. Returns whether that opened the breaker.
     pub(super) fn failed(&self, failure: Failure, now: Instant) -> bool {
         let mut state = self.state.lock();
@@ -205,8 +231,9 @@ impl Breaker {
         true
     }
 
-    /// When to probe next; `None` if it is closed. `jitter` between 0 and 1 spreads the probes of many instances.
-    pub(super) fn next_probe(&self, now: Instant, jitter: f64) -> Option<NextProbe> {
+    /// When to probe next; `None` if it is closed. A store that `replies`, although too late, is probed after the first pause again.
+    /// `jitter` between 0 and 1 spreads the probes of many instances.
+    pub(super) fn next_probe(&self, now: Instant, replies: bool, jitter: f64) -> Option<NextProbe> {
         let mut state = self.state.lock();
         let relapses = state.relapses;
         let Phase::Open {
@@ -218,7 +245,10 @@ impl Breaker {
             return None;
         };
         let first = FIRST_PROBE * 2_u32.pow(relapses);
-        let grown = now.saturating_duration_since(*since) / 100 * PERCENT_OF_OUTAGE;
+        let grown = match replies {
+            true => Duration::ZERO,
+            false => now.saturating_duration_since(*since) / 100 * PERCENT_OF_OUTAGE,
+        };
         let pause = first.max(grown).min(self.config.open_for);
         let pause = pause.mul_f64(1.0 - 0.1 * jitter.clamp(0.0, 1.0));
         *next_probe = now + pause;
@@ -271,33 +301,48 @@ impl Breaker {
 
 impl Failures {
     fn add(&mut self, failure: Failure, now: Instant, config: &BreakerConfig) {
-        let is_old = |at: &Instant| now.saturating_duration_since(*at) >= config.within;
-        while self.recent.front().is_some_and(|(at, _)| is_old(at)) {
+        let is_old = |call: &FailedCall| now.saturating_duration_since(call.at) >= config.within;
+        while self.recent.front().is_some_and(is_old) {
             self.recent.pop_front();
         }
         if self.recent.is_empty() {
             self.since = None;
         }
         // One broken connection fails all calls on it at once: those that were in flight with the last one count as one failure.
-        let last = self.recent.back();
-        if !failure.timed_out && last.is_some_and(|(at, proven)| *proven && failure.since < *at) {
+        let failed_with =
+            |last: &FailedCall| last.kind == FailureKind::Proven && failure.since < last.at;
+        if !failure.timed_out && self.recent.back().is_some_and(failed_with) {
             return;
         }
         if self.recent.len() >= config.failures.max(1) as usize {
             self.recent.pop_front();
         }
-        self.recent.push_back((now, !failure.timed_out));
+        let kind = match failure.timed_out {
+            true => FailureKind::Timeout,
+            false => FailureKind::Proven,
+        };
+        self.recent.push_back(FailedCall { at: now, kind });
         let since = self.since.get_or_insert(failure.since);
         *since = failure.since.min(*since);
+    }
+
+    /// Makes one failure of all timeouts since the last stall.
+    fn end_stall(&mut self) {
+        let is_timeout = |call: &FailedCall| call.kind == FailureKind::Timeout;
+        let Some(last) = self.recent.iter().rposition(is_timeout) else {
+            return;
+        };
+        self.recent[last].kind = FailureKind::Stall;
+        self.recent.retain(|call| !is_timeout(call));
     }
 
     fn are_enough(&self, now: Instant, config: &BreakerConfig) -> bool {
         let silence = self
             .since
             .map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        let are_proven = self.recent.iter().all(|(_, is_proven)| *is_proven);
+        let mut kinds = self.recent.iter().map(|call| call.kind);
         self.recent.len() >= config.failures as usize
-            && (are_proven || silence >= config.min_silence)
+            && (silence >= config.min_silence || kinds.all(|kind| kind == FailureKind::Proven))
     }
 }
 
@@ -382,6 +427,47 @@ mod tests {
         assert!(breaker.failed(timeout(now + 450 * MS), now + 500 * MS));
     }
 
+    /// Five calls time out in a stall of 300 ms, whose replies come late. Nothing is asked for three seconds, and then one call meets
+    /// another stall.
+    #[test]
+    fn two_stalls_with_a_pause_between_open_nothing() {
+        let (breaker, now) = breaker();
+        for _ in 0..5 {
+            assert!(!breaker.failed(timeout(now), now + 50 * MS));
+        }
+        breaker.answered_late();
+        let next = now + 3 * SECOND;
+        assert!(!breaker.failed(timeout(next), next + 50 * MS));
+        breaker.answered_late();
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn a_store_that_always_replies_late_opens_it() {
+        let (breaker, now) = breaker();
+        for call in 1..5 {
+            let at = now + call * 300 * MS;
+            assert!(!breaker.failed(timeout(at), at + 50 * MS), "{call}");
+            breaker.answered_late();
+        }
+        assert!(breaker.failed(timeout(now + 1_500 * MS), now + 1_550 * MS));
+    }
+
+    #[test]
+    fn a_store_that_replies_late_is_probed_again_soon() {
+        let (breaker, now) = breaker();
+        open(&breaker, now);
+        let later = now + 300 * SECOND;
+        assert_eq!(
+            breaker.next_probe(later, true, 0.0).unwrap().pause,
+            100 * MS
+        );
+        assert_eq!(
+            breaker.next_probe(later, false, 0.0).unwrap().pause,
+            9 * SECOND
+        );
+    }
+
     #[test]
     fn a_long_silence_alone_does_not_open_it() {
         let (breaker, now) = breaker();
@@ -427,7 +513,7 @@ mod tests {
     #[test]
     fn only_a_probe_closes_it() {
         let (breaker, now) = breaker();
-        assert_eq!(breaker.next_probe(now, 0.0), None);
+        assert_eq!(breaker.next_probe(now, false, 0.0), None);
         open(&breaker, now);
         breaker.answered();
         assert!(breaker.is_open());
@@ -440,20 +526,20 @@ mod tests {
     fn pauses_grow_with_the_outage_up_to_their_limit() {
         let (breaker, now) = breaker();
         open(&breaker, now);
-        let pause = |after| breaker.next_probe(now + after, 0.0).unwrap().pause;
+        let pause = |after| breaker.next_probe(now + after, false, 0.0).unwrap().pause;
         assert_eq!(pause(Duration::ZERO), 100 * MS);
         assert_eq!(pause(3 * SECOND), 100 * MS);
         assert_eq!(pause(10 * SECOND), 300 * MS);
         assert_eq!(pause(100 * SECOND), 3 * SECOND);
         assert_eq!(pause(3_600 * SECOND), 30 * SECOND);
-        let early = breaker.next_probe(now, 1.0).unwrap().pause;
+        let early = breaker.next_probe(now, false, 1.0).unwrap().pause;
         assert_eq!(early, 90 * MS);
     }
 
     #[test]
     fn a_store_that_fails_again_at_once_is_probed_less_often() {
         let (breaker, now) = breaker();
-        let pause = |at| breaker.next_probe(at, 0.0).unwrap().pause;
+        let pause = |at| breaker.next_probe(at, false, 0.0).unwrap().pause;
         open(&breaker, now);
         breaker.close(now);
         open(&breaker, now + SECOND);
@@ -471,7 +557,7 @@ mod tests {
         let (breaker, now) = breaker();
         assert_eq!(breaker.probe_is_late_by(now + SECOND), Duration::ZERO);
         open(&breaker, now);
-        breaker.next_probe(now, 0.0);
+        breaker.next_probe(now, false, 0.0);
         assert_eq!(breaker.probe_is_late_by(now + 100 * MS), Duration::ZERO);
         assert_eq!(breaker.probe_is_late_by(now + SECOND), 900 * MS);
     }
@@ -485,6 +571,6 @@ mod tests {
         };
         let (breaker, now) = (Breaker::new(config), Instant::now());
         assert!(breaker.failed(error(now), now));
-        assert!(breaker.next_probe(now + 80 * SECOND, 0.0).is_some());
+        assert!(breaker.next_probe(now + 80 * SECOND, false, 0.0).is_some());
     }
 }

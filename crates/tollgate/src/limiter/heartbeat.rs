@@ -17,6 +17,8 @@ use crate::store::{RedisError, RedisStore};
 
 /// A process that has missed this many beats is no longer counted.
 const BEATS_OF_LIFE: u32 = 3;
+/// However often a process registers, it stays counted for this long: a stall of 50 ms is no reason to leave it out.
+const MIN_LIFE: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(3_600);
 
@@ -74,15 +76,26 @@ async fn beat_until_dropped(
     every: Duration,
     mut limiter: watch::Receiver<()>,
 ) {
-    let mut has_warned = false;
+    let life = MIN_LIFE.max(every * BEATS_OF_LIFE);
+    let mut failed = 0;
     loop {
-        match store.heartbeat(id, every * BEATS_OF_LIFE).await {
-            Ok(living) => report(count, living),
+        match store.heartbeat(id, life).await {
+            Ok(living) => {
+                if failed >= WARN_AFTER {
+                    tracing::info!("registered in Redis again: the other instances count this one");
+                }
+                failed = 0;
+                report(count, living);
+            }
             // The last count stays.
-            Err(error) => warn_once(&error, count, &mut has_warned),
+            Err(error) => {
+                failed += 1;
+                warn_of_failures(failed, &error, count);
+            }
         }
-        // The sooner a fleet that starts has counted itself, the shorter each process has to assume a number.
-        let pause = match count.is_assumed() {
+        // The sooner a fleet that starts has counted itself, the shorter each process has to assume a number. A beat that failed is
+        // repeated long before the others leave this process out.
+        let pause = match count.is_assumed() || failed > 0 {
             true => every / 5,
             false => every,
         };
@@ -95,14 +108,27 @@ async fn beat_until_dropped(
     let _ = store.heartbeat(id, Duration::ZERO).await;
 }
 
+/// With an instance that has counted, this many failed beats mean that the others will leave it out soon.
+const WARN_AFTER: u32 = 10;
+
 /// Logs that this process cannot be counted. Checks report a store that is gone; this may have another reason.
-fn warn_once(error: &RedisError, count: &Count, has_warned: &mut bool) {
-    if count.is_assumed() && !std::mem::replace(has_warned, true) {
+fn warn_of_failures(failed: u32, error: &RedisError, count: &Count) {
+    let instances = count.now();
+    if count.is_assumed() {
+        if failed == 1 {
+            tracing::warn!(
+                %error,
+                instances,
+                "could not register in Redis: assuming this many instances; if Redis is up, check that its user may \
+                 run ZADD, ZREM, ZCARD, ZREMRANGEBYSCORE and ZREVRANGE (deploy/redis/users.acl)"
+            );
+        }
+    } else if failed == WARN_AFTER {
         tracing::warn!(
             %error,
-            instances = count.now(),
-            "could not register in Redis: assuming this many instances; if Redis is up, check that its user may \
-             run ZADD, ZREM, ZCARD, ZREMRANGEBYSCORE and ZREVRANGE (deploy/redis/users.acl)"
+            instances,
+            "could not register in Redis {failed} times in a row: the other instances may no longer count this one, and this one \
+             keeps its last count; if Redis is up, check the rights of its user (deploy/redis/users.acl)"
         );
     }
 }

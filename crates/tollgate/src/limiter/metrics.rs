@@ -49,6 +49,7 @@ impl Limiter {
     /// | `memory_shared_keys`, `memory_evicted_keys` | | what it had no room for |
     /// | `store_breaker_open`, `store_breaker_openings`, `store_missed_deadlines`, `store_share` | | the shared store's health: see `SharedStats` |
     /// | `store_instances`, `store_instances_assumed` | | how many processes share the limits |
+    /// | `store_stalls` | | stalls of this process while a check waited, so that its timer fired late |
     /// | `store_call_duration_seconds`, `store_batch_size`, `store_call_failures` | | calls to the shared store: see `StoreCalls` |
     ///
     /// A decision costs two atomic additions more, and no look-up. Looks ([`peek`](crate::Check::<Limiter>::peek)) are not counted.
@@ -230,6 +231,8 @@ impl Page<'_> {
         self.counter("store_breaker_openings", help, stats.breaker_opened)?;
         let help = "Decisions that the store did not make within the deadline";
         self.counter("store_missed_deadlines", help, stats.missed_deadlines)?;
+        let help = "Stalls of this process while a check waited for the store";
+        self.counter("store_stalls", help, stats.stalls)?;
         let help =
             "Share of the last minute's decisions that the store made, without remembered denials";
         self.family("store_share", help, MetricType::Gauge, |mut metric| {

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::breaker::{Breaker, BreakerConfig, Failure, NextProbe};
 use super::instances::Count;
-use crate::store::{CallFailure, CallObserver, RedisStore};
+use crate::store::{CallFailure, CallObserver, ProbeReply, RedisStore};
 
 /// A probe that is late by this much does not get to run.
 const STARVED_AFTER: Duration = Duration::from_millis(50);
@@ -98,30 +98,42 @@ impl Prober {
         runtime.spawn(probe_until_closed(Weak::clone(&self.this), task));
     }
 
-    /// Probes the store once. Returns whether the breaker is closed.
-    async fn probe(&self, slot: Option<u16>) -> bool {
+    /// Probes the store once, and closes the breaker if it replies in time.
+    async fn probe(&self, slot: Option<u16>) -> ProbeOutcome {
         match self.store.probe(slot).await {
-            Ok(()) => {
+            Ok(ProbeReply::InTime) => {
                 if let Some(open_for) = self.breaker.close(Instant::now()) {
                     tracing::info!(
                         open_for_ms = open_for.as_millis(),
                         "Redis answers again: limits are shared between all instances again"
                     );
                 }
-                true
+                ProbeOutcome::Closed
+            }
+            Ok(ProbeReply::Late) => {
+                tracing::debug!("Redis answers a probe, but after the deadline");
+                ProbeOutcome::Late
             }
             Err(error) => {
                 tracing::debug!(%error, "Redis still does not answer as it should");
-                false
+                ProbeOutcome::Failed
             }
         }
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProbeOutcome {
+    Closed,
+    Late,
+    Failed,
+}
+
 async fn probe_until_closed(prober: Weak<Prober>, task: ProbeTask) {
     let jitter = random();
+    let mut replies = false;
     while task.is_current()
-        && let Some((next, wake)) = next_probe(&prober, jitter)
+        && let Some((next, wake)) = next_probe(&prober, replies, jitter)
     {
         match next.may_be_early {
             // Whichever comes first.
@@ -131,8 +143,9 @@ async fn probe_until_closed(prober: Weak<Prober>, task: ProbeTask) {
         let Some(prober) = prober.upgrade() else {
             break;
         };
-        if prober.probe(next.slot).await {
-            break;
+        match prober.probe(next.slot).await {
+            ProbeOutcome::Closed => break,
+            outcome => replies = outcome == ProbeOutcome::Late,
         }
     }
     drop(task);
@@ -145,9 +158,13 @@ async fn probe_until_closed(prober: Weak<Prober>, task: ProbeTask) {
 }
 
 /// When to probe next, and what ends the pause early. The prober is not held during the pause: it goes with its limiter.
-fn next_probe(prober: &Weak<Prober>, jitter: f64) -> Option<(NextProbe, Arc<Notify>)> {
+fn next_probe(
+    prober: &Weak<Prober>,
+    replies: bool,
+    jitter: f64,
+) -> Option<(NextProbe, Arc<Notify>)> {
     let prober = prober.upgrade()?;
-    let next = prober.breaker.next_probe(Instant::now(), jitter)?;
+    let next = (prober.breaker).next_probe(Instant::now(), replies, jitter)?;
     Some((next, Arc::clone(&prober.wake)))
 }
 
@@ -163,8 +180,9 @@ impl CallObserver for Prober {
     }
 
     fn answered_late(&self) {
-        if self.breaker.is_open() {
-            self.wake.notify_one();
+        match self.breaker.is_open() {
+            true => self.wake.notify_one(),
+            false => self.breaker.answered_late(),
         }
     }
 

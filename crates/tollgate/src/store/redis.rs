@@ -44,6 +44,7 @@ use batch::{Batcher, Missed};
 use cluster::{Cluster, SLOTS};
 use connection::Connection;
 use deadline::LATE_REPLY;
+pub(crate) use endpoint::ProbeReply;
 use endpoint::{Destination, Endpoint};
 pub(crate) use key::Address;
 use key::Namespace;
@@ -232,8 +233,8 @@ impl RedisStore {
     /// broken is replaced once.
     ///
     /// # Errors
-    /// When the server does not answer as it should within the deadline.
-    pub(crate) async fn probe(&self, slot: Option<u16>) -> Result<(), RedisError> {
+    /// When the server does not answer as it should.
+    pub(crate) async fn probe(&self, slot: Option<u16>) -> Result<ProbeReply, RedisError> {
         let limit = "1000/s burst 1000".parse();
         let limit: Limit = limit.map_err(|_| RedisError::Garbage)?;
         let key = self.unused_key(slot).ok_or(RedisError::NotSent)?;

@@ -58,9 +58,13 @@ fn runtime() -> Runtime {
 }
 
 fn over(url: &str) -> Limiter {
+    registered_every(EVERY, url)
+}
+
+fn registered_every(every: Duration, url: &str) -> Limiter {
     let config = RedisConfig::default().deadline(Duration::from_secs(5));
     let store = RedisStore::open(url, config).unwrap();
-    let instances = Instances::counted().every(EVERY);
+    let instances = Instances::counted().every(every);
     let config = SharedConfig::default().instances(instances);
     Limiter::builder(store).shared(config).build()
 }
@@ -134,6 +138,31 @@ fn one_that_dies_is_counted_out_and_the_list_does_not_outlive_the_last() {
     three.into_iter().for_each(Instance::dies);
     let keys = || server.ask::<u32>("DBSIZE");
     until("nothing is left", || keys() == 0);
+}
+
+/// They register every 10 ms, so the stall lasts for thirty of these.
+#[test]
+fn a_stall_of_an_instance_drops_it_from_no_count() {
+    let server = Server::start();
+    let instances: Vec<Instance> = (0..2)
+        .map(|_| {
+            let runtime = runtime();
+            let _inside = runtime.enter();
+            let limiter = registered_every(Duration::from_millis(10), &server.url());
+            drop(_inside);
+            Instance { limiter, runtime }
+        })
+        .collect();
+    until("two count two", || all_count(&instances, 2));
+    let (stalls, ended) = std::sync::mpsc::channel();
+    // Its only thread, so nothing else runs in it.
+    instances[0].runtime.spawn(async move {
+        std::thread::sleep(Duration::from_millis(300));
+        stalls.send(()).unwrap();
+    });
+    while ended.try_recv().is_err() {
+        assert_eq!(instances[1].counts(), 2);
+    }
 }
 
 #[test]

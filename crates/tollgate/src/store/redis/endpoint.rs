@@ -42,6 +42,13 @@ pub(super) enum Destination {
     Slot(Arc<Cluster>, u16),
 }
 
+/// When a probe was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeReply {
+    InTime,
+    Late,
+}
+
 impl Destination {
     /// Waits for a connection, at most until then. Returns whether there is one.
     pub(super) async fn ready(&self, until: Instant) -> bool {
@@ -121,8 +128,8 @@ impl Endpoint {
         }
     }
 
-    /// Tries what a check does, including the write. Connecting may take its usual time; the reply must arrive within the deadline.
-    pub(super) async fn probe(&self, parcel: &Parcel) -> Result<(), RedisError> {
+    /// Tries what a check does, including the write. Connecting may take its usual time; the reply is late after the deadline.
+    pub(super) async fn probe(&self, parcel: &Parcel) -> Result<ProbeReply, RedisError> {
         let connected = Instant::now() + self.connect_timeout;
         if !self.destination.ready(connected).await {
             return Err(self.destination.failure().unwrap_or(RedisError::TooLate));
@@ -131,12 +138,9 @@ impl Endpoint {
         let parcels = [parcel];
         let mut call = pin!(self.exchange(&parcels, Times::of_checks(&deadline)));
         match in_time(call.as_mut(), &deadline, &self.monitor.stalls).await {
-            Some(reply) => reply.map(drop),
-            None => {
-                // A connection that stays silent is given up at the end of the call.
-                call.await?;
-                Err(RedisError::TooLate)
-            }
+            Some(reply) => reply.map(|_| ProbeReply::InTime),
+            // A connection that stays silent is given up at the end of the call.
+            None => call.await.map(|_| ProbeReply::Late),
         }
     }
 
