@@ -291,14 +291,15 @@ impl UpstreamRoute {
         now: Instant,
     ) -> Result<Response<ProxyBody>, ForwardError> {
         let (upstream, server) = (&*self.upstream, &exchange.pool.server);
+        let sent_at = exchange.sent_at;
         if !filter_response(response.headers_mut()) {
             let error = ForwardError::Garbled;
-            upstream.note_failure(server, error.label(), "lengths differ");
+            upstream.note_failure(server, sent_at, error.label(), "lengths differ");
             return Err(error);
         }
         match response.status() {
             status if (502..=504).contains(&status.as_u16()) => {
-                upstream.note_failure(server, "status", status.as_str());
+                upstream.note_failure(server, sent_at, "status", status.as_str());
             }
             _ => upstream.note_success(server),
         }

@@ -40,6 +40,8 @@ pub(super) struct Exchange<'a> {
     pub(super) connection: Option<Box<UpstreamConnection>>,
     pub(super) pool: &'a Arc<ConnectionPool>,
     pub(super) slot: RequestSlot,
+    /// When the request was sent.
+    pub(super) sent_at: Instant,
 }
 
 type Received = (Response<ReceivedBody>, Option<Box<UpstreamConnection>>);
@@ -78,6 +80,7 @@ pub(super) async fn forward(
                     connection,
                     pool,
                     slot,
+                    sent_at: now,
                 };
                 return Ok((response, exchange));
             }
@@ -85,7 +88,7 @@ pub(super) async fn forward(
         };
         let error = failed.error;
         if error.is_of_server() {
-            upstream.note_failure(server, error.label(), &failed.detail);
+            upstream.note_failure(server, now, error.label(), &failed.detail);
         }
         let has_others = (tried.count_ones() as usize) < upstream.servers.len();
         match failed.request.take() {

@@ -1,7 +1,9 @@
 //! The health of a server, from its responses and from checks, if there are any.
 //!
-//! - A server that fails several times in a row is set aside: no connection, no response in time, or 502, 503 or 504. When its time
-//!   is over, one request goes there; if that succeeds the server is back, else it is set aside for twice as long, up to a minute.
+//! - A server that fails several times in a row is set aside: no connection, no response in time, or 502, 503 or 504. Requests that
+//!   were in flight together and fail together count once, because one stall fails them all, unless the server was silent for
+//!   [`MIN_SILENCE`]. When its time is over, one request goes there; if that succeeds the server is back, else it is set aside for
+//!   twice as long, up to a minute.
 //! - A server that fails several checks in a row gets no requests until it passes one.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -13,6 +15,10 @@ use tokio::time::Instant;
 use super::config::UpstreamConfig;
 
 const MAX_ASIDE: Duration = Duration::from_secs(60);
+
+/// From this time without a response on, every failed request counts. A shorter stall of a server, such as a pause of its garbage
+/// collector, fails all requests in flight at once and is over when the next one arrives.
+const MIN_SILENCE: Duration = Duration::from_millis(500);
 
 /// A server that fails every other time is not logged more often than this.
 const LOG_EVERY: Duration = Duration::from_secs(10);
@@ -30,7 +36,14 @@ pub(super) struct ServerHealth {
 /// The failures since the last success.
 #[derive(Debug, Default)]
 struct Failures {
+    /// How many requests failed.
     count: u32,
+    /// How many of them were sent after the one before had failed.
+    in_sequence: u32,
+    /// When the last one that counts in sequence failed.
+    last: Option<Instant>,
+    /// When the first request was sent that failed.
+    since: Option<Instant>,
     aside: Option<Aside>,
     /// When a first failure was last logged.
     logged_at: Option<Instant>,
@@ -42,8 +55,8 @@ struct Failures {
 struct Aside {
     until: Instant,
     duration: Duration,
-    /// Whether a request is probing the server.
-    is_probed: bool,
+    /// Since when a request has been probing the server, if one is.
+    probed: Option<Instant>,
 }
 
 /// What a failure led to, for the log.
@@ -71,11 +84,12 @@ impl ServerHealth {
         }
     }
 
-    pub(super) fn note_failure(&self, now: Instant) -> FailureEffect {
+    /// Notes that a request failed that was sent at this time.
+    pub(super) fn note_failure(&self, sent_at: Instant, now: Instant) -> FailureEffect {
         let mut failures = self.failures.lock();
         self.is_failing.store(true, Relaxed);
-        failures.count = failures.count.saturating_add(1);
-        if failures.count < self.max_failures {
+        failures.add(sent_at, now);
+        if !failures.are_enough(self.max_failures, now) {
             let logged_at = failures.logged_at;
             if failures.count > 1 || logged_at.is_some_and(|at| now < at + LOG_EVERY) {
                 return FailureEffect::None;
@@ -85,15 +99,17 @@ impl ServerHealth {
             return FailureEffect::First;
         }
         let duration = match failures.aside {
-            // A request that was sent before the server was set aside.
-            Some(aside) if aside.until > now && !aside.is_probed => return FailureEffect::None,
+            // A request that was sent before the server was set aside, or not the one that probes it.
+            Some(aside) if aside.probed.is_none_or(|began| sent_at < began) => {
+                return FailureEffect::None;
+            }
             Some(aside) => (aside.duration * 2).min(MAX_ASIDE),
             None => self.first_aside,
         };
         failures.aside = Some(Aside {
             until: now + duration,
             duration,
-            is_probed: false,
+            probed: None,
         });
         failures.is_logged = true;
         FailureEffect::SetAside(duration)
@@ -151,7 +167,81 @@ impl ServerHealth {
             return false;
         };
         aside.until = now + aside.duration;
-        aside.is_probed = true;
+        aside.probed = Some(now);
         true
+    }
+}
+
+impl Failures {
+    fn add(&mut self, sent_at: Instant, now: Instant) {
+        self.count = self.count.saturating_add(1);
+        self.since = Some(self.since.map_or(sent_at, |since| since.min(sent_at)));
+        if self.last.is_none_or(|last| sent_at >= last) {
+            self.in_sequence = self.in_sequence.saturating_add(1);
+            self.last = Some(now);
+        }
+    }
+
+    fn are_enough(&self, max_failures: u32, now: Instant) -> bool {
+        let is_silent = || (self.since).is_some_and(|since| now >= since + MIN_SILENCE);
+        self.in_sequence >= max_failures || self.count >= max_failures && is_silent()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const ASIDE: Duration = Duration::from_secs(1);
+
+    fn health() -> (ServerHealth, Instant) {
+        let servers = ["http://127.0.0.1:1", "http://127.0.0.1:2"];
+        let mut config = UpstreamConfig::new("/", servers);
+        (config.failures, config.set_aside) = (3, ASIDE);
+        (ServerHealth::new(&config), Instant::now())
+    }
+
+    #[test]
+    fn requests_that_fail_in_one_stall_count_once() {
+        let (health, now) = health();
+        for request in 0..64 {
+            let effect = health.note_failure(now + request * MS / 10, now + 50 * MS);
+            assert_ne!(effect, FailureEffect::SetAside(ASIDE), "{request}");
+        }
+        assert!(health.is_healthy());
+    }
+
+    #[test]
+    fn requests_that_fail_one_after_the_other_set_a_server_aside() {
+        let (health, now) = health();
+        for at in [MS, 2 * MS] {
+            health.note_failure(now + at, now + at);
+        }
+        assert!(health.is_healthy());
+        let third = now + 3 * MS;
+        let effect = health.note_failure(third, third);
+        assert_eq!(effect, FailureEffect::SetAside(ASIDE));
+    }
+
+    #[test]
+    fn concurrent_timeouts_after_a_long_silence_set_a_server_aside() {
+        let (health, now) = health();
+        let late = now + MIN_SILENCE;
+        let effects = [0, 1, 2].map(|_| health.note_failure(now, late));
+        assert_eq!(effects[2], FailureEffect::SetAside(ASIDE));
+    }
+
+    #[test]
+    fn failures_of_older_requests_do_not_fail_the_probe() {
+        let (health, now) = health();
+        for at in [MS, 2 * MS, 3 * MS] {
+            health.note_failure(now + at, now + at);
+        }
+        let until = health.aside_until().unwrap();
+        assert!(health.begin_probe(until));
+        assert_eq!(health.note_failure(now, until + MS), FailureEffect::None);
+        let effect = health.note_failure(until, until + 2 * MS);
+        assert_eq!(effect, FailureEffect::SetAside(2 * ASIDE));
     }
 }

@@ -146,9 +146,15 @@ impl Upstream {
         [at(one), at(other)].into_iter().min_by_key(busy)
     }
 
-    /// Notes that a server did not respond, or responded that it cannot.
-    pub(super) fn note_failure(&self, server: &Server, failure: &str, error: &str) {
-        let effect = server.health.note_failure(Instant::now());
+    /// Notes that a server did not respond to a request that was sent at this time, or responded that it cannot.
+    pub(super) fn note_failure(
+        &self,
+        server: &Server,
+        sent_at: Instant,
+        failure: &str,
+        error: &str,
+    ) {
+        let effect = server.health.note_failure(sent_at, Instant::now());
         let (upstream, server) = (&*self.config.path, &*server.name);
         match effect {
             FailureEffect::First => {

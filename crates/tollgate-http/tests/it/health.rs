@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tollgate_http::proxy::{HealthCheck, UpstreamConfig};
 use tollgate_testing::Upstream;
 use tollgate_testing::ports::closed_address;
-use tollgate_testing::upstream::reply;
+use tollgate_testing::upstream::{RawUpstream, read_head, reply};
 use tollgate_testing::wait::eventually;
 
 use crate::proxy::{GET, RunningProxy, upstream_at};
@@ -92,6 +93,46 @@ async fn server_that_responds_503_is_set_aside() {
     assert_eq!(unavailable.count(), 3);
     assert_eq!(ill.hits(), 3);
     assert_eq!(proxy.metric(HEALTHY), Some(1.0));
+}
+
+/// One of two servers closes the connections of all requests in flight, as one does that is restarted.
+#[tokio::test]
+async fn requests_that_fail_together_set_no_server_aside() {
+    let closes = Arc::new(Notify::new());
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let ill = {
+        let (closes, arrived) = (Arc::clone(&closes), Arc::clone(&arrived));
+        RawUpstream::start(move |mut stream, _| {
+            let (closes, arrived) = (Arc::clone(&closes), Arc::clone(&arrived));
+            async move {
+                let closed = closes.notified();
+                read_head(&mut stream).await;
+                arrived.fetch_add(1, Ordering::SeqCst);
+                closed.await;
+            }
+        })
+    };
+    let well = Upstream::answering(|_| std::future::pending());
+    let mut upstream = upstream_at("/", &[ill.address, well.address]);
+    upstream.set_aside = Duration::from_secs(30);
+    let proxy = RunningProxy::of(&[upstream]).await;
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        let mut client = proxy.connect().await;
+        client
+            .send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")
+            .await;
+        clients.push(client);
+    }
+    let failing = || arrived.load(Ordering::SeqCst);
+    eventually("all requests", async || failing() + well.in_flight() == 20).await;
+    assert!(failing() >= 5, "{}", failing());
+    closes.notify_waiters();
+    let failed = "tollgate_upstream_failures_total{upstream=\"/\",reason=\"closed\"}";
+    #[expect(clippy::cast_precision_loss, reason = "they are few")]
+    let all = failing() as f64;
+    eventually("the failures", async || proxy.metric(failed) == Some(all)).await;
+    assert_eq!(proxy.metric(HEALTHY), Some(2.0));
 }
 
 #[tokio::test]
