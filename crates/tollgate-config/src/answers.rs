@@ -110,12 +110,16 @@ pub(super) fn answers(fields: &Fields<'_>) -> Option<AnswersConfig> {
 
 /// An empty list is a choice: no headers.
 fn families(input: &Input<'_>) -> Option<HeaderFamilies> {
-    let words = ["x-ratelimit", "ratelimit", "retry-after"].map(|word| (word, word));
-    let sent = list("x-ratelimit, ratelimit and retry-after", choice(&words))(input)?;
+    let words = ["x-ratelimit", "ratelimit", "retry-after", "source"].map(|word| (word, word));
+    let sent = list(
+        "x-ratelimit, ratelimit, retry-after and source",
+        choice(&words),
+    )(input)?;
     Some(HeaderFamilies {
         legacy: sent.contains(&"x-ratelimit"),
         standard: sent.contains(&"ratelimit"),
         retry_after: sent.contains(&"retry-after"),
+        source: sent.contains(&"source"),
     })
 }
 

@@ -9,6 +9,7 @@
 //! | `RateLimit-Policy` | `"client";q=50;w=5`, one item per tier: capacity, window in seconds | standard |
 //! | `RateLimit` | `"client";r=49;t=1`, one item per tier: what is left, seconds until it is full again | standard |
 //! | `Retry-After` | whole seconds; on denials only, and only where waiting helps | of its own |
+//! | `X-RateLimit-Source` | where the decision came from: [`Source::as_str`](tollgate::Source::as_str) | of its own, off by default |
 //!
 //! The standard family is that of draft-ietf-httpapi-ratelimit-headers, version 8 and later. All seconds are rounded up, so that who
 //! waits so long has waited long enough. Shadow tiers are left out: the draft has no word for a quota that is only watched, and tells
@@ -39,7 +40,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use tollgate::Decision;
 
 pub use denial::{Denial, Reason};
@@ -50,7 +51,7 @@ use sheet::Sheet;
 /// The media type of problem details.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Which fields tell callers about their limits. All by default.
+/// Which headers tell clients about their limits. All but [`source`](Self::source) by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderFamilies {
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, `X-RateLimit-Reset`.
@@ -59,7 +60,11 @@ pub struct HeaderFamilies {
     pub standard: bool,
     /// `Retry-After` on denials. Who does not hear it can only guess when to come again.
     pub retry_after: bool,
+    /// `X-RateLimit-Source`: where the decision came from. It shows whether the shared store decided, or this process without it.
+    pub source: bool,
 }
+
+static SOURCE: HeaderName = HeaderName::from_static("x-ratelimit-source");
 
 impl HeaderFamilies {
     /// Neither family. `Retry-After` is sent all the same.
@@ -67,6 +72,7 @@ impl HeaderFamilies {
         legacy: false,
         standard: false,
         retry_after: true,
+        source: false,
     };
 
     /// Adds what a decision says to the fields of a response, by the rules of this [module](self).
@@ -112,6 +118,9 @@ impl HeaderFamilies {
         {
             retry::write(wait, decision.at(), headers, sheet);
         }
+        if self.source {
+            sheet.set_text(&SOURCE, decision.source().as_str());
+        }
     }
 }
 
@@ -130,6 +139,7 @@ impl Default for HeaderFamilies {
             legacy: true,
             standard: true,
             retry_after: true,
+            source: false,
         }
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The largest number of different headers that are written for one decision.
-const MAX_VALUES: usize = 7;
+const MAX_VALUES: usize = 8;
 
 /// Enough for the values of one tier.
 const USUAL_BYTES: usize = 128;
@@ -47,6 +47,11 @@ impl Sheet {
     /// Adds a number that replaces existing values of this header.
     pub(super) fn set(&mut self, name: &'static HeaderName, number: u64) {
         self.write(name, false, |text| push_number(number, text));
+    }
+
+    /// Adds a word that replaces existing values of this header.
+    pub(super) fn set_text(&mut self, name: &'static HeaderName, value: &str) {
+        self.write(name, false, |text| text.push_str(value));
     }
 
     /// Adds a value beside existing ones; none if nothing is written.

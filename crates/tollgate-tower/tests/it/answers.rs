@@ -64,6 +64,21 @@ fn an_allowed_request_hears_its_limits_in_both_families() {
 }
 
 #[test]
+fn the_source_is_sent_where_it_is_chosen() {
+    let decision = decided([rule("client", "1/m burst 1")], 1, 2);
+    let families = HeaderFamilies {
+        source: true,
+        ..HeaderFamilies::NONE
+    };
+    let mut map = HeaderMap::new();
+    map.insert("x-ratelimit-source", "forged".parse().unwrap());
+    families.add(&decision, &mut map);
+    assert_eq!(fields(&map, "x-ratelimit-source"), ["store"]);
+    assert_eq!(map.len(), 2, "and Retry-After: {map:?}");
+    assert!(!HeaderFamilies::default().source);
+}
+
+#[test]
 fn families_are_sent_as_chosen() {
     let decision = decided([rule("client", "1/m burst 1")], 1, 2);
     let sent = |legacy, standard, retry_after| {
@@ -71,6 +86,7 @@ fn families_are_sent_as_chosen() {
             legacy,
             standard,
             retry_after,
+            source: false,
         };
         let mut map = HeaderMap::new();
         families.add(&decision, &mut map);

@@ -1,7 +1,7 @@
 //! Readiness, metrics and log while Redis does not take all decisions, although it has not failed.
 
 use serde_json::{Value, json};
-use tollgate_testing::Running;
+use tollgate_testing::{Running, Upstream};
 use tollgate_testing::servers::RedisServer;
 use tollgate_testing::wait::until_value;
 
@@ -49,6 +49,43 @@ fn a_low_share_of_redis_shows_in_readiness_metrics_and_log() {
     assert!(service.metric("tollgate_store_share") < 0.99);
     assert!(service.metric("tollgate_store_missed_deadlines_total") >= 4.0);
     assert_eq!(service.metric("tollgate_store_breaker_openings_total"), 0.0);
+}
+
+/// At the gateway, and for a proxy that asks by forward-auth.
+#[test]
+fn a_response_shows_where_its_decision_came_from() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::start());
+    let running = kit::serve(&format!(
+        "
+gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ path: /, to: [{:?}] }}] }}
+service: {{ listen: 127.0.0.1:0 }}
+admin: {{ listen: 127.0.0.1:0 }}
+answers: {{ headers: [source] }}
+store: {{ redis: {:?}, deadline: 100ms }}
+log: {{ format: json }}
+rules: [{{ id: everyone, per: [], limit: \"1/h burst 100000\" }}]
+",
+        upstream.url(),
+        redis.url()
+    ));
+    let sources = || {
+        let forwarded = [
+            "x-forwarded-method: GET",
+            "x-forwarded-uri: /",
+            "x-forwarded-host: a",
+        ];
+        [
+            running.get("gateway", "/", &[]),
+            running.get("service", "/v1/forward-auth", &forwarded),
+        ]
+        .map(|response| response.header("x-ratelimit-source").map(str::to_owned))
+    };
+    let each = |word: &str| [Some(word.to_owned()), Some(word.to_owned())];
+    until_value("decisions by Redis", sources, |found| {
+        *found == each("store")
+    });
+    redis.pause();
+    assert_eq!(sources(), each("local"));
 }
 
 #[test]
