@@ -117,7 +117,7 @@ soak: programs ## the long comparisons: a million operations per algorithm on me
 
 faults: needs ## every fault of Redis, one after the other: how long callers waited for a decision, which must be no longer than promised (about three minutes)
 	@set -o pipefail; TOLLGATE_FAULTS_ALONE=1 cargo test --release --package tollgate --all-features --test it faults:: -- --nocapture --test-threads=1 2>&1 \
-	  | grep -E '^test |decisions, p99.9|breaker was open|store was back|longer than|panicked' | sed -E 's/^test faults::([a-z_0-9:]+) \.\.\. ?/\1: /'
+	  | grep -E '^test |decisions, p99.9|pauses of|breaker was open|store was back|longer than|panicked' | sed -E 's/^test faults::([a-z_0-9:]+) \.\.\. ?/\1: /'
 
 # For each target; and which, if not all.
 FUZZ_SECONDS ?= 900
