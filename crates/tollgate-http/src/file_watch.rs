@@ -2,9 +2,43 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
+
+/// How long a file must not change before its content counts. A program that writes in several steps may be stalled between them.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// A file that keeps changing is read this many times at most.
+const MAX_READS: u32 = 20;
+
+/// How long a writer that was stalled gets to finish a file whose content is faulty.
+const SECOND_CHANCE: Duration = Duration::from_millis(500);
+
+/// Reads until two reads in a row agree, so that a file that is still being written is not taken for complete.
+pub async fn read_settled<T: PartialEq>(first: T, read: impl Fn() -> T) -> T {
+    let mut content = first;
+    for _ in 1..MAX_READS {
+        tokio::time::sleep(SETTLE).await;
+        let next = read();
+        if next == content {
+            break;
+        }
+        content = next;
+    }
+    content
+}
+
+/// Reads faulty content again after half a second, because it may be half of a file. Returns the new content if there is any.
+pub async fn read_again<T: PartialEq>(faulty: &T, read: impl Fn() -> T) -> Option<T> {
+    tokio::time::sleep(SECOND_CHANCE).await;
+    let next = read();
+    match next == *faulty {
+        true => None,
+        false => Some(read_settled(next, read).await),
+    }
+}
 
 /// Notifies when a file may have changed. Its folder is watched, because editors and orchestrators replace files.
 pub struct FileWatch {

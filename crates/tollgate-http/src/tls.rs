@@ -15,7 +15,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
 
-use crate::file_watch::FileWatch;
+use crate::file_watch::{FileWatch, read_again, read_settled};
 
 /// How often the files are read where the system does not report changes.
 const POLL_EVERY: Duration = Duration::from_secs(5);
@@ -97,7 +97,7 @@ impl Certificate {
     pub async fn follow(&self) {
         let [cert, key] = [&self.files.cert, &self.files.key].map(|file| FileWatch::of(file));
         loop {
-            self.reload_if_changed();
+            self.reload_if_changed().await;
             tokio::select! {
                 () = cert.changed.notified() => {}
                 () = key.changed.notified() => {}
@@ -106,15 +106,24 @@ impl Certificate {
         }
     }
 
-    fn reload_if_changed(&self) {
-        let contents = self.files.contents();
-        let mut last_read = self.last_read.lock();
-        if *last_read == contents {
+    async fn reload_if_changed(&self) {
+        let read = || self.files.contents();
+        let first = read();
+        if *self.last_read.lock() == first {
             return;
         }
-        *last_read = contents;
+        // Certificate and key are written one after the other.
+        let mut contents = read_settled(first, read).await;
+        let mut reloaded = self.files.certified_key(&self.provider);
+        if reloaded.is_err()
+            && let Some(next) = read_again(&contents, read).await
+        {
+            contents = next;
+            reloaded = self.files.certified_key(&self.provider);
+        }
+        *self.last_read.lock() = contents;
         let file = &self.files.cert;
-        match self.files.certified_key(&self.provider) {
+        match reloaded {
             Ok(certified) => {
                 self.current.store(Arc::new(certified));
                 tracing::info!(?file, "reloaded the certificate");

@@ -7,15 +7,12 @@ use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 use tollgate_config::document::Node;
 use tollgate_config::{Config, ConfigFile, RulesFrom};
-use tollgate_http::file_watch::FileWatch;
+use tollgate_http::file_watch::{FileWatch, read_again, read_settled};
 use tollgate_tower::policy::Policy;
 
 use super::rules_database::RulesDatabase;
 use super::{LiveConfig, LiveState, StartError};
 use crate::database::{Loaded, WatchStats};
-
-/// An editor may write in several steps, which must not be read in between.
-const SETTLE: Duration = Duration::from_millis(20);
 
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -110,10 +107,7 @@ impl Reloader {
                 }
             };
             tokio::select! {
-                () = self.watch.changed.notified() => {
-                    tokio::time::sleep(SETTLE).await;
-                    self.reload_file().await;
-                }
+                () = self.watch.changed.notified() => self.reload_file().await,
                 _ = polls.tick() => self.reload_file().await,
                 () = changed => self.reload_database().await,
                 _ = retries.tick(), if is_unavailable => self.reload_database().await,
@@ -126,7 +120,19 @@ impl Reloader {
     }
 
     async fn reload_file(&mut self) {
-        let file = match ConfigFile::read(&self.live.file) {
+        let denied = self.config.policy.denied_file();
+        let first = ConfigFile::read(&self.live.file);
+        if first.as_ref().is_ok_and(|file| *file == self.file) && denied == self.denied {
+            self.report_readable();
+            return;
+        }
+        let read = || ConfigFile::read(&self.live.file);
+        let mut file = read_settled(first, read).await;
+        let is_faulty = !file.as_ref().is_ok_and(|file| file.parse().is_ok());
+        if is_faulty && let Some(next) = read_again(&file, read).await {
+            file = next;
+        }
+        let file = match file {
             Ok(file) => file,
             Err(why) => {
                 if self.unreadable.as_ref() != Some(&why) {
@@ -137,9 +143,7 @@ impl Reloader {
                 return;
             }
         };
-        if self.unreadable.take().is_some() {
-            tracing::info!("{} can be read again", file.name());
-        }
+        self.report_readable();
         let denied = self.config.policy.denied_file();
         if file == self.file && denied == self.denied {
             return;
@@ -163,6 +167,12 @@ impl Reloader {
             needs_restart,
         });
         self.adopt(FROM_FILE).await;
+    }
+
+    fn report_readable(&mut self) {
+        if self.unreadable.take().is_some() {
+            tracing::info!("{} can be read again", self.file.name());
+        }
     }
 
     async fn reload_database(&mut self) {

@@ -97,6 +97,32 @@ async fn wait_until(live: &Live, what: &str, holds: impl Fn(LiveStats, u64) -> b
     begun.elapsed()
 }
 
+/// The first half is valid too, but has only one of the rules; and what was written at first is no YAML.
+#[test]
+fn a_file_that_is_written_in_steps_is_read_when_it_is_complete() {
+    block_on(async {
+        let folder = Folder::new(&with_burst(10));
+        let mut live = folder.live();
+        // Polls read it in between as well.
+        live.poll = Duration::from_millis(10);
+        let live = Live::start(live).await.unwrap().0;
+        let rule = |id: &str| format!("  - {{ id: {id}, per: [], limit: \"1/h burst 20\" }}\n");
+        let steps = [
+            "rules: [".to_owned(),
+            format!("rules:\n{}", rule("one")),
+            format!("rules:\n{}{}", rule("one"), rule("two")),
+        ];
+        for step in steps {
+            fs::write(folder.file(), step).unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        wait_until(&live, "the last step", |stats, _| stats.generation > 1).await;
+        assert_eq!(live.policy().rules().rules().count(), 2);
+        let stats = live.stats();
+        assert_eq!((stats.generation, stats.refused, stats.failures), (2, 0, 0));
+    });
+}
+
 #[test]
 fn a_changed_file_takes_effect_at_once_and_a_wrong_one_never() {
     block_on(async {
