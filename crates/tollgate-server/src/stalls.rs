@@ -45,7 +45,7 @@ impl Stalls {
     }
 
     /// Counts a late wake-up if it is a stall.
-    fn was_late(&self, late_by: Duration, now: Instant) {
+    pub(crate) fn was_late(&self, late_by: Duration, now: Instant) {
         if late_by < THRESHOLD {
             return;
         }

@@ -60,6 +60,8 @@ struct Monitor {
     was_open: Option<Instant>,
     stalls: u64,
     missed_deadlines: u64,
+    /// Stalls and missed deadlines since Redis was last reported, or seen, to answer in time.
+    unreported: (u64, u64),
     /// When this process was last seen to have stalled.
     stalled: Option<Instant>,
     /// Deadlines that were missed around stalls since the last report.
@@ -124,6 +126,8 @@ impl Monitor {
 
     /// Reports that Redis is too slow for many requests, which nothing else does.
     fn share(&mut self, shared: &SharedStats, stalls: &Stalls, now: Instant) {
+        // Whatever is reported below: what happened before this check must not be blamed on what happens after it.
+        let (stalled, missed) = self.since_last_check(shared, stalls);
         if shared.breaker_is_open {
             self.was_open = Some(now);
         }
@@ -132,21 +136,27 @@ impl Monitor {
         let is_after_outage = self.was_open.is_some_and(is_recent);
         let share = shared.store_share().filter(|_| !is_after_outage);
         // Without requests there is nothing to report.
-        let Some(share) = share else { return };
+        let Some(share) = share else {
+            self.unreported = (0, 0);
+            return;
+        };
         if share >= MIN_STORE_SHARE {
             if self.share.reported.take().is_some() {
                 tracing::info!(
                     "Redis answers in time again: limits are shared between all instances again"
                 );
             }
-            self.cost_of_stalls(shared, stalls, now);
+            self.unreported = (0, 0);
+            self.cost_of_stalls(stalled, missed, stalls, now);
             return;
         }
+        self.unreported.0 += stalled;
+        self.unreported.1 += missed;
         if !self.share.is_due(now) {
             return;
         }
         let decided_by_redis = format!("{:.1} %", share * 100.0);
-        let (stalled, missed) = self.since_last_check(shared, stalls);
+        let (stalled, missed) = std::mem::take(&mut self.unreported);
         if missed == 0 {
             tracing::warn!(
                 decided_by_redis,
@@ -167,8 +177,7 @@ impl Monitor {
     }
 
     /// Reports that requests missed their deadline because this process did not run, although Redis is fine.
-    fn cost_of_stalls(&mut self, shared: &SharedStats, stalls: &Stalls, now: Instant) {
-        let (stalled, missed) = self.since_last_check(shared, stalls);
+    fn cost_of_stalls(&mut self, stalled: u64, missed: u64, stalls: &Stalls, now: Instant) {
         if stalled > 0 {
             self.stalled = Some(now);
         }
@@ -279,6 +288,28 @@ mod tests {
         assert!(!reminder.is_due_again(now + Duration::from_secs(59)));
         assert!(reminder.is_due_again(now + Duration::from_secs(60)));
         assert!(!reminder.is_due_again(now + Duration::from_secs(61)));
+    }
+
+    /// Redis is silent for a while and misses hundreds of deadlines. A short stall of this process, a minute later, cost none of them.
+    #[test]
+    fn an_outage_is_not_blamed_on_a_later_stall() {
+        let (mut monitor, stalls) = (Monitor::default(), Stalls::default());
+        let mut now = Instant::now();
+        let mut shared = SharedStats::default();
+        (shared.breaker_is_open, shared.missed_deadlines) = (true, 500);
+        monitor.share(&shared, &stalls, now);
+        shared.breaker_is_open = false;
+        shared.missed_deadlines = 510;
+        monitor.share(&shared, &stalls, now + CHECK_EVERY);
+        now += 2 * REMIND_EVERY;
+        (shared.last_minute_by_store, shared.last_minute_by_fallback) = (1_000, 0);
+        stalls.was_late(Duration::from_millis(10), now);
+        monitor.share(&shared, &stalls, now);
+        assert_eq!(monitor.missed_in_stalls, 0);
+        assert!(monitor.cost_of_stalls.reported.is_none());
+        shared.missed_deadlines += 3;
+        monitor.share(&shared, &stalls, now + CHECK_EVERY);
+        assert!(monitor.cost_of_stalls.reported.is_some());
     }
 
     #[test]
