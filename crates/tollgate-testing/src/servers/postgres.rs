@@ -90,6 +90,13 @@ impl PostgresServer {
         run(Command::new("kill").arg("-STOP").args(self.children()));
     }
 
+    /// Lets it go on after a [`pause`](Self::pause).
+    pub fn resume(&self) {
+        run(Command::new("kill").arg("-CONT").args(self.children()));
+        let id = self.process.id().to_string();
+        run(Command::new("kill").args(["-CONT", &id]));
+    }
+
     fn children(&self) -> Vec<String> {
         let id = self.process.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));

@@ -109,6 +109,29 @@ fn a_listener_that_was_cut_off_misses_nothing() {
 }
 
 #[test]
+fn a_stall_of_the_database_fails_no_poll() {
+    block_on(async {
+        let test_database = TestDatabase::postgres();
+        let database = test_database.open().await;
+        let known = database.generation_number().await.unwrap();
+        let every = Duration::from_millis(10);
+        let config = WatchConfig { poll: Some(every) };
+        let mut watch = database.watch(known, config, Arc::default());
+        let server = test_database.server.as_ref().unwrap();
+        for burst in 1..=3 {
+            let polls = watch.stats().polls;
+            until_polls(&watch, polls + 2).await;
+            server.pause();
+            tokio::time::sleep(5 * every).await;
+            server.resume();
+            let number = change(&database, burst).await;
+            assert_eq!(next_change(&mut watch).await, number);
+        }
+        assert_eq!(watch.stats().failures, 0);
+    });
+}
+
+#[test]
 fn a_database_is_watched_again_after_an_outage() {
     block_on(async {
         let mut test_database = TestDatabase::postgres();
