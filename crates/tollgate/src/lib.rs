@@ -92,6 +92,7 @@
 //! | charge another amount | `limiter.key("client-7", &limit).cost(5).decide()` |
 //! | wait for admission | `limiter.request(&request).until_ready(max_wait)` (feature `tokio`) |
 //! | give back | `check.refund(decision)` |
+//! | give back when the request is gone | `check.into_owned().refund(&limiter, decision)` |
 //! | see what a client has used | `limiter.request(&request).inspect()` |
 //! | forget it | `limiter.request(&request).reset()` |
 //! | charge several requests, or none | `limiter.all_of(&matched)?.decide()` |
@@ -142,8 +143,8 @@ pub use limit::{Algorithm, Limit};
 #[cfg(feature = "redis")]
 pub use limiter::{BreakerConfig, Instances, SharedConfig, SharedStats};
 pub use limiter::{
-    Check, JointCheck, JointDecision, Limiter, LimiterBuilder, LocalLimiter, StoreError,
-    TooManyBuckets,
+    Check, JointCheck, JointDecision, Limiter, LimiterBuilder, LocalLimiter, OwnedCheck,
+    StoreError, TooManyBuckets,
 };
 pub use name::{Name, NameError};
 pub use path::{

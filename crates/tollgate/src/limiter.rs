@@ -21,6 +21,7 @@ mod line;
 mod local;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod owned;
 #[cfg(feature = "redis")]
 mod prober;
 #[cfg(feature = "redis")]
@@ -42,6 +43,7 @@ pub use check::{Check, JointCheck};
 pub use instances::Instances;
 pub use joint::{JointDecision, TooManyBuckets};
 pub use local::LocalLimiter;
+pub use owned::OwnedCheck;
 #[cfg(feature = "redis")]
 pub use shared::{SharedConfig, SharedStats};
 

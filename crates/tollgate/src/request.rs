@@ -268,7 +268,7 @@ impl<'a> Request<'a> {
 }
 
 /// What buckets are made of, borrowed from nothing.
-#[cfg(feature = "redis")]
+#[derive(Clone, Debug)]
 pub(crate) struct OwnedRequest {
     client: Option<Box<str>>,
     plan: Option<Box<str>>,
@@ -278,7 +278,6 @@ pub(crate) struct OwnedRequest {
     attributes: Vec<(Name, Box<str>)>,
 }
 
-#[cfg(feature = "redis")]
 impl OwnedRequest {
     pub(crate) fn of(request: &Request<'_>) -> Self {
         Self {

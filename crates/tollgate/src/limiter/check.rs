@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::joint::{JointDecision, JointTarget, TooManyBuckets};
+use super::owned::OwnedCheck;
 use super::target::Subject;
 use super::{Backend, Limiter, LocalLimiter, StoreError};
 use crate::decision::Decision;
@@ -195,7 +196,8 @@ impl Check<'_, Limiter> {
     /// In a leaky bucket the requests behind keep their times: after a refund, as many may go at one time as were refunded.
     ///
     /// # Cancel safety
-    /// Over a shared store each bucket is a call of its own: if the future is dropped, those that were not sent keep the charge.
+    /// Over a shared store, tasks of their own call it for all buckets side by side. If the future is dropped after its first poll, they
+    /// go on, so a caller may bound how long it waits.
     pub async fn refund(self, decision: Decision) {
         match &self.limiter.backend {
             Backend::Memory(local) => self.on(local).refund(decision),
@@ -209,6 +211,14 @@ impl Check<'_, Limiter> {
                     .await;
             }
         }
+    }
+
+    /// The same check without its request and rules: to give back a charge later, when they are gone.
+    #[must_use]
+    pub fn into_owned(self) -> OwnedCheck {
+        let rules = self.limiter.rules();
+        let resolved = self.subject.resolve(&rules);
+        OwnedCheck::of(&resolved.target(self.cost))
     }
 
     /// Returns what the clients that the request names have used, and changes nothing: for those who look after clients.
@@ -434,15 +444,16 @@ impl JointCheck<'_, Limiter> {
     /// Gives back what [`decide`](Self::decide) charged, as far as it still counts.
     ///
     /// # Cancel safety
-    /// Over a shared store each bucket is a call of its own: if the future is dropped, those that were not sent keep the charge.
+    /// As [`Check::refund`](Check::<Limiter>::refund): over a shared store, a refund that was begun goes on by itself.
     pub async fn refund(&self, joint: JointDecision) {
-        for (charge, decision) in self.target.charged(&joint) {
-            let charge = std::slice::from_ref(charge);
-            match &self.limiter.backend {
-                Backend::Memory(local) => local.give_back(charge, decision),
-                #[cfg(feature = "redis")]
-                Backend::Shared(shared) => shared.refund(charge, decision).await,
+        match &self.limiter.backend {
+            Backend::Memory(local) => {
+                for (charge, decision) in self.target.charged(&joint) {
+                    local.give_back(std::slice::from_ref(charge), decision);
+                }
             }
+            #[cfg(feature = "redis")]
+            Backend::Shared(shared) => shared.refund_all(self.target.charged(&joint)).await,
         }
     }
 }

@@ -206,8 +206,12 @@ impl LocalLimiter {
     }
 
     pub(super) fn peek_at(&self, target: &Target<'_>) -> Decision {
-        let decision = self.visit_all(&target.charges(), false);
+        let decision = self.peek_charges(&target.charges());
         decision.by(target.generation(), target.cost())
+    }
+
+    pub(super) fn peek_charges(&self, charges: &[Charge<'_>]) -> Decision {
+        self.visit_all(charges, false)
     }
 
     /// Charges these buckets, or none.

@@ -9,19 +9,8 @@ use crate::store::Charge;
 
 #[cfg(feature = "redis")]
 use {
-    super::shared::SharedLimiter,
-    super::target::{Buckets, Charges},
-    crate::bucket::Bucket,
-    crate::decision::Tier,
-    crate::dimension::Dimension,
-    crate::limit::Limit,
-    crate::name::Name,
-    crate::request::{OwnedRequest, Request},
-    crate::rule::OnFailure,
-    smallvec::SmallVec,
-    std::sync::Arc,
-    std::time::Instant,
-    tokio::runtime::Handle,
+    super::owned::OwnedTarget, super::shared::SharedLimiter, super::target::let_wait,
+    crate::decision::Tier, std::sync::Arc, std::time::Instant, tokio::runtime::Handle,
     tokio::sync::oneshot,
 };
 
@@ -76,8 +65,7 @@ impl Drop for Reservation<'_> {
                     let decision = self.decision.clone();
                     runtime.spawn(async move {
                         let request = target.request.borrowed();
-                        let charges = target.charges(&request, Duration::ZERO);
-                        shared.refund(&charges, &decision).await;
+                        shared.refund(&target.charges(&request), &decision).await;
                     });
                 }
             }
@@ -117,91 +105,15 @@ async fn reserve(
 ) -> Reservation<'static> {
     let decision = {
         let request = target.request.borrowed();
-        let charges = target.charges(&request, max_wait);
-        let deadline = target.deadline;
-        let decision = shared.ask(&charges, &target.policies, true, Instant::now(), deadline);
+        let mut charges = target.charges(&request);
+        let_wait(&mut charges, max_wait);
+        let (policies, deadline) = (&target.policies, target.deadline);
+        let decision = shared.ask(&charges, policies, true, Instant::now(), deadline);
         decision.await.by(target.generation, target.cost)
     };
     shared.count(&decision);
     Reservation {
         decision,
         charged: Some(Charged::Shared(shared, target)),
-    }
-}
-
-/// What is charged, borrowed from nothing: for a task that outlives the request.
-#[cfg(feature = "redis")]
-struct OwnedTarget {
-    request: OwnedRequest,
-    charges: SmallVec<[OwnedCharge; 2]>,
-    policies: SmallVec<[OnFailure; 4]>,
-    cost: u64,
-    generation: u64,
-    deadline: Option<Duration>,
-}
-
-#[cfg(feature = "redis")]
-struct OwnedCharge {
-    bucket: OwnedBucket,
-    limit: Limit,
-    cost: u64,
-    shadow: bool,
-}
-
-#[cfg(feature = "redis")]
-enum OwnedBucket {
-    OfRule(Name, SmallVec<[Dimension; 2]>),
-    OfKey(Box<[u8]>),
-}
-
-#[cfg(feature = "redis")]
-impl OwnedTarget {
-    fn of(target: &Target<'_>) -> Self {
-        let (request, buckets): (_, SmallVec<[OwnedBucket; 2]>) = match target.buckets() {
-            Buckets::Matched(view) => {
-                let bucket = |rule: &&crate::rule::Rule| {
-                    OwnedBucket::OfRule(rule.id(), rule.dimensions().iter().copied().collect())
-                };
-                (
-                    OwnedRequest::of(view.request),
-                    view.rules.iter().map(bucket).collect(),
-                )
-            }
-            Buckets::Key { key, .. } => (
-                OwnedRequest::of(&Request::new()),
-                [OwnedBucket::OfKey(key.into())].into_iter().collect(),
-            ),
-        };
-        let charges = target.charges().into_iter().zip(buckets);
-        Self {
-            request,
-            charges: charges
-                .map(|(charge, bucket)| OwnedCharge {
-                    bucket,
-                    limit: *charge.limit,
-                    cost: charge.cost,
-                    shadow: charge.shadow,
-                })
-                .collect(),
-            policies: target.policies(),
-            cost: target.cost(),
-            generation: target.generation(),
-            deadline: target.deadline(),
-        }
-    }
-
-    fn charges<'a>(&'a self, request: &'a Request<'a>, max_wait: Duration) -> Charges<'a> {
-        let charge = |owned: &'a OwnedCharge| Charge {
-            bucket: match &owned.bucket {
-                OwnedBucket::OfRule(rule, per) => Bucket::new(*rule, per, request),
-                OwnedBucket::OfKey(key) => Bucket::of_key(key),
-            },
-            limit: &owned.limit,
-            cost: owned.cost,
-            shadow: owned.shadow,
-        };
-        let mut charges: Charges<'a> = self.charges.iter().map(charge).collect();
-        super::target::let_wait(&mut charges, max_wait);
-        charges
     }
 }

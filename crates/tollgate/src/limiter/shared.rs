@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use smallvec::SmallVec;
+use tokio::task::JoinHandle;
 
 use super::breaker::BreakerConfig;
 use super::denials::Denials;
@@ -22,7 +24,7 @@ use crate::limit::Limit;
 use crate::rule::{MatchedView, OnFailure, RuleSet};
 use crate::store::{
     Charge, Fit, LateReplies, MemoryStore, Outcome, RedisError, RedisStore, Refund, StoreCalls,
-    StoreOperations as _, Taken,
+    Taken,
 };
 use crate::usage::{BucketKind, Usage};
 #[cfg(feature = "metrics")]
@@ -92,7 +94,7 @@ impl SharedConfig {
 ///
 /// assert!(Limiter::in_memory().shared_stats().is_none());
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedStats {
     /// Decisions by the store.
@@ -264,41 +266,59 @@ impl SharedLimiter {
 
     /// Gives back what was charged. What was decided without the store is given back to this process's own buckets.
     pub(super) async fn refund(&self, charges: &[Charge<'_>], decision: &Decision) {
-        for charge in charges {
-            let mut tiers = decision.tiers().iter();
-            let Some(tier) = tiers.find(|tier| tier.rule() == charge.bucket.rule()) else {
-                continue;
-            };
-            if !tier.gives_back() {
-                continue;
-            }
-            let is_local = decision.source() == Source::Local;
-            let limit = if is_local {
-                self.share(charge.limit)
-            } else {
-                *charge.limit
-            };
-            if *tier.limit() != limit {
-                continue;
-            }
-            let refund = Refund {
+        let pairs = charges.iter().map(|charge| (charge, decision));
+        self.refund_all(pairs).await;
+    }
+
+    /// Gives back charges, each as the decision beside it says. The calls to the store are made side by side, each by a task of its
+    /// own: they take as long as one, and are made even if this future is dropped.
+    pub(super) async fn refund_all<'a: 'c, 'c>(
+        &self,
+        pairs: impl Iterator<Item = (&'c Charge<'a>, &'c Decision)>,
+    ) {
+        let begin = |(charge, decision)| self.begin_refund(charge, decision);
+        let tasks: SmallVec<[JoinHandle<()>; 4]> = pairs.filter_map(begin).collect();
+        for task in tasks {
+            // A panic has been reported by the task.
+            let _ = task.await;
+        }
+    }
+
+    /// Gives back one charge. Returns the task that calls the store, if the store made the decision.
+    fn begin_refund(&self, charge: &Charge<'_>, decision: &Decision) -> Option<JoinHandle<()>> {
+        let mut tiers = decision.tiers().iter();
+        let tier = tiers.find(|tier| tier.rule() == charge.bucket.rule())?;
+        let is_local = decision.source() == Source::Local;
+        let limit = if is_local {
+            self.share(charge.limit)
+        } else {
+            *charge.limit
+        };
+        if !tier.gives_back() || *tier.limit() != limit {
+            return None;
+        }
+        let (cost, charged_at_us) = (charge.cost, tier.at_us());
+        if is_local {
+            self.local.refund_one(&Refund {
                 bucket: charge.bucket,
                 limit: &limit,
-                cost: charge.cost,
-                charged_at_us: tier.at_us(),
-            };
-            if is_local {
-                self.local.refund_one(&refund);
-            } else {
-                if self.prober.may_ask(Instant::now()).await
-                    && let Err(error) = self.store.refund(&[refund]).await
-                {
-                    tracing::debug!(%error, "a refund did not reach the store");
-                }
-                // After the store did it: another request may have been denied in between.
-                self.denials.forget(&charge.bucket);
-            }
+                cost,
+                charged_at_us,
+            });
+            return None;
         }
+        let (store, prober) = (self.store.clone(), Arc::clone(&self.prober));
+        let (address, denials) = (store.address(&charge.bucket), Arc::clone(&self.denials));
+        let denial_key = denials.key(&charge.bucket);
+        Some(tokio::spawn(async move {
+            if prober.may_ask(Instant::now()).await
+                && let Err(error) = store.refund_at(address, &limit, cost, charged_at_us).await
+            {
+                tracing::debug!(%error, "a refund did not reach the store");
+            }
+            // After the store did it: another request may have been denied in between.
+            denials.forget_key(denial_key);
+        }))
     }
 
     pub(super) async fn inspect(&self, target: &Target<'_>) -> Result<Vec<Usage>, RedisError> {

@@ -5,6 +5,7 @@
 
 mod pauses;
 mod recovery;
+mod refunds;
 mod scene;
 
 use std::sync::atomic::{AtomicU32, Ordering};
