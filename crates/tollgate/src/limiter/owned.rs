@@ -27,12 +27,12 @@ use {
 /// use tollgate::{Limiter, Request, Rule, RuleSet};
 ///
 /// let limiter = Limiter::in_memory().with_rules([Rule::new("queue", "1/s queue 5".parse()?)?])?;
-/// let (request, rules) = (Request::new().client("merchant_123"), limiter.rules());
-/// let matched = rules.matching(&request);
-/// let check = limiter.matched(&matched);
-/// let (decision, charged) = (check.decide().await, check.into_owned());
+/// let (decision, charged) = {
+///     let request = Request::new().client("merchant_123");
+///     let check = limiter.request(&request);
+///     (check.decide().await, check.into_owned())
+/// };
 /// assert_eq!(decision.remaining(), Some(4));
-/// drop(request);
 ///
 /// limiter.set_rules(RuleSet::default());
 /// charged.refund(&limiter, decision).await;
