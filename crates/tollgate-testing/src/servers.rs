@@ -2,6 +2,8 @@
 
 pub mod postgres;
 pub mod redis;
+pub mod redis_wire;
 
 pub use postgres::PostgresServer;
 pub use redis::RedisServer;
+pub use redis_wire::RedisWire;

@@ -21,7 +21,7 @@ use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, Method, Response, StatusCode, Uri};
-use tollgate::{Decision, ForwardedPath, Limiter, PathError, Request, RuleSet};
+use tollgate::{Decision, ForwardedPath, Limiter, PathError, RuleSet};
 
 use crate::answer::{Answers, Denial, Dialect, failure};
 use crate::policy::{Head, Policy, Refusal, RequestAttributes, View};
@@ -35,6 +35,10 @@ pub(crate) use queue::at_once;
 pub use source::PolicySource;
 pub(crate) use source::{Fixed, HeldRules};
 pub use waiting::WaitLimits;
+
+/// How long a denied request waits for its refund, to report the figures after it. It has no turn to wait for, so its response should
+/// not be late.
+const MAX_REFUND_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) type PeerFrom = Arc<dyn Fn(&Extensions) -> Option<SocketAddr> + Send + Sync>;
 pub(crate) type Describe = Arc<dyn Fn(&Parts) -> RequestAttributes<'static> + Send + Sync>;
@@ -199,11 +203,17 @@ impl Gate {
                 View::described(&policy, &head, context.peer(), form, described)?
             }
         };
-        context.cost = self.cost.as_ref().and_then(|cost| cost(request));
         let decision = {
-            let seen = costing(view.request(), context.cost);
+            let seen = match self.cost.as_ref().and_then(|cost| cost(request)) {
+                Some(cost) => view.request().cost(cost),
+                None => view.request(),
+            };
             let matched = policy.rules().matching(&seen);
-            let decision = self.limiter.matched(&matched).decide().await;
+            let check = self.limiter.matched(&matched);
+            let decision = check.decide().await;
+            if !decision.delay().is_zero() {
+                context.queued = Some(Arc::new(check.into_owned()));
+            }
             if let Some(observer) = &self.observer {
                 observer.decided(&matched, &decision);
             }
@@ -214,8 +224,7 @@ impl Gate {
         };
         context.note_path(&request.uri, view.path().as_str());
         let target = target_of(form, &request.uri, view.path().as_str());
-        let (caller, described) = view.into_parts();
-        (context.caller, context.described) = (Some(caller), described);
+        context.caller = Some(view.into_caller());
         context.decision = Some(Decided::new(decision));
         target
     }
@@ -251,12 +260,12 @@ impl Gate {
     /// Waits for a request's turn, or rejects it at once if that would be too late.
     pub(crate) async fn queue(
         self: &Arc<Self>,
-        request: &mut Parts,
+        request: &Parts,
         context: &mut RequestContext,
     ) -> Result<(), Response<Bytes>> {
         let delay = context.decision().map(Decision::delay).unwrap_or_default();
-        let patience = deadline::patience(&request.extensions, &request.headers);
-        let patience = patience.map_or(self.max_delay, |told| told.min(self.max_delay));
+        let told = deadline::patience(&request.extensions, &request.headers);
+        let patience = told.map_or(self.max_delay, |told| told.min(self.max_delay));
         let waiting = match &self.wait_limits {
             Some(limits) if delay <= patience => Some(limits.enter(Some(context.address()))),
             _ => None,
@@ -265,24 +274,25 @@ impl Gate {
             Some(None) => Duration::ZERO,
             _ => patience,
         };
-        // What was taken is given back if this future is dropped.
-        let held = std::mem::replace(request, no_request());
-        let place = Place::take(Arc::clone(self), held, context.clone());
+        let Some((check, decision)) = context.queued.take().zip(context.decision()) else {
+            return Ok(());
+        };
+        // What was charged is refunded if this future is dropped.
+        let place = Place::take(Arc::clone(self), check, decision.clone());
         if delay > patience {
-            if let Some((given_back, after)) = place.turn_away().await {
-                (*request, *context) = (given_back, after);
+            let within = told.map_or(MAX_REFUND_WAIT, |told| told.min(MAX_REFUND_WAIT));
+            if let Some(refunded) = place.turn_away(within).await {
+                context.decision = Some(Decided::new(refunded));
             }
             return Err(self.too_late(request, context, patience));
         }
         tokio::time::sleep(delay).await;
         drop(waiting);
-        if let Some(held) = place.leave() {
-            *request = held;
-        }
+        place.leave();
         Ok(())
     }
 
-    /// The response to a request that cannot wait for its turn. What it took was given back.
+    /// The response to a request that cannot wait for its turn. What it was charged is refunded.
     fn too_late(
         &self,
         request: &Parts,
@@ -300,37 +310,6 @@ impl Gate {
             // Never: its delay is longer than its patience.
             None => failure(StatusCode::TOO_MANY_REQUESTS, "", context.dialect()),
         }
-    }
-
-    /// Gives back what a request took, by the rules that took it. With `look`, its decision gets the figures after that.
-    pub(super) async fn give_back(
-        &self,
-        request: &Parts,
-        context: &mut RequestContext,
-        look: bool,
-    ) {
-        let (Some(decision), Some(caller)) = (context.decision.take(), context.caller.clone())
-        else {
-            return;
-        };
-        let policy = Arc::clone(context.policy());
-        let (rules, described) = (policy.rules(), context.described.clone());
-        let form = self.forward(rules);
-        let Ok(view) = View::again(rules, &Head::from(request), form, caller, described) else {
-            return;
-        };
-        let seen = costing(view.request(), context.cost);
-        let matched = rules.matching(&seen);
-        let decision = decision.into_decision();
-        self.limiter
-            .matched(&matched)
-            .refund(decision.clone())
-            .await;
-        let decision = match look {
-            true => decision.after_refund(&self.limiter.matched(&matched).peek().await),
-            false => decision,
-        };
-        context.decision = Some(Decided::new(decision));
     }
 
     fn denied(
@@ -352,18 +331,6 @@ impl Gate {
     fn dialect_of(&self, request: &Parts) -> Dialect {
         (self.dialect).unwrap_or_else(|| Dialect::of(&request.method, &request.headers))
     }
-}
-
-fn costing(request: Request<'_>, cost: Option<u64>) -> Request<'_> {
-    match cost {
-        Some(cost) => request.cost(cost),
-        None => request,
-    }
-}
-
-/// Stands in for a request that waits in a queue.
-fn no_request() -> Parts {
-    http::Request::new(()).into_parts().0
 }
 
 fn set_target(request: &mut Parts, target: Option<PathAndQuery>) {

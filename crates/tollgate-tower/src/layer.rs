@@ -39,7 +39,8 @@
 //! ## Waiting
 //! A leaky bucket lets requests in and spaces them out. Their wait is bounded by [`TollgateLayer::max_delay`], and by the time the caller
 //! has: a [`Deadline`] among the request's extensions, or `grpc-timeout`. One that cannot make it in time is rejected at once, and what it
-//! took is given back. So is one that finds too many waiting already ([`TollgateLayer::wait_limits`]). If a caller goes away while it waits, which drops the future, its place is given back too.
+//! took is given back; its response waits for that for at most a second, and never beyond the deadline. So is one that finds too many
+//! waiting already ([`TollgateLayer::wait_limits`]). If a caller goes away while it waits, which drops the future, its place is given back too.
 //!
 //! Waiting needs a tokio runtime with its timer. Giving back to a store that is shared needs the runtime as well, as it happens in a
 //! task of its own; in memory it is done on the spot. While a request waits, the service behind stays reserved for it: put limits on

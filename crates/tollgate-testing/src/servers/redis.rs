@@ -1,6 +1,6 @@
 //! A real Redis server behind a socket file in a folder of its own, ended with the test.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -54,15 +54,20 @@ impl RedisServer {
     /// Its URL.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("unix://{}", self.folder.path().join("redis").display())
+        format!("unix://{}", self.socket().display())
+    }
+
+    /// Its socket file.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.folder.path().join("redis")
     }
 
     /// Runs a command with redis-cli.
     #[must_use]
     pub fn command(&self, words: &[&str]) -> String {
-        let socket = self.folder.path().join("redis");
         let mut cli = Command::new("redis-cli");
-        let output = cli.arg("-s").arg(socket).args(words).output().unwrap();
+        cli.arg("-s").arg(self.socket()).args(words);
+        let output = cli.output().unwrap();
         String::from_utf8_lossy(&output.stdout)
             .trim_end()
             .to_owned()

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{HeaderMap, Uri};
-use tollgate::Decision;
+use tollgate::{Decision, OwnedCheck};
 
 use super::decided::Decided;
 use crate::answer::Dialect;
 use crate::identity::Caller;
-use crate::policy::{Policy, RequestAttributes};
+use crate::policy::Policy;
 
 /// What is known of one request: created when it arrives, passed on, and filled on the way. So its client is found once, and its
 /// rules are matched once.
@@ -20,9 +20,8 @@ pub struct RequestContext {
     policy: Arc<Policy>,
     pub(super) dialect: Dialect,
     pub(super) caller: Option<Caller>,
-    /// What a closure said of the request beside whose it is.
-    pub(super) described: Option<Box<RequestAttributes<'static>>>,
-    pub(super) cost: Option<u64>,
+    /// What was charged to a request that has to wait in a queue.
+    pub(super) queued: Option<Arc<OwnedCheck>>,
     /// The normal form of the path, if the request has another.
     pub(super) path: Option<Box<str>>,
     pub(super) keeps_route: bool,
@@ -41,8 +40,7 @@ impl RequestContext {
             policy,
             dialect: Dialect::Http,
             caller: None,
-            described: None,
-            cost: None,
+            queued: None,
             path: None,
             keeps_route: false,
             route: None,

@@ -23,10 +23,6 @@ impl Decided {
     pub(super) fn new(decision: Decision) -> Self {
         Self(Arc::new(decision))
     }
-
-    pub(super) fn into_decision(self) -> Decision {
-        Arc::unwrap_or_clone(self.0)
-    }
 }
 
 impl Deref for Decided {

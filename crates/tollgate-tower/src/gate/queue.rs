@@ -1,58 +1,60 @@
-//! A place in a queue, which is given back when a request leaves early.
+//! A place in a queue, which is given up when a request leaves early.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use http::request::Parts;
 use tokio::runtime::Handle;
+use tollgate::{Decision, OwnedCheck};
 
-use super::{Gate, RequestContext};
+use super::Gate;
 
-/// Held while a request waits for its turn. What the request took is given back when it is dropped.
+/// Held while a request waits for its turn. What the request was charged is refunded when it is dropped.
 pub(super) struct Place {
     gate: Arc<Gate>,
-    /// `None` once the turn has come.
-    held: Option<(Parts, RequestContext)>,
+    /// What was charged; `None` once the turn has come.
+    charged: Option<(Arc<OwnedCheck>, Decision)>,
 }
 
 impl Place {
-    pub(super) fn take(gate: Arc<Gate>, request: Parts, context: RequestContext) -> Self {
+    pub(super) fn take(gate: Arc<Gate>, check: Arc<OwnedCheck>, decision: Decision) -> Self {
         Self {
             gate,
-            held: Some((request, context)),
+            charged: Some((check, decision)),
         }
     }
 
-    /// Gives back what the request took, because it cannot wait. Its decision gets the figures after that.
-    pub(super) async fn turn_away(mut self) -> Option<(Parts, RequestContext)> {
-        let (request, mut context) = self.held.take()?;
-        let gate = Arc::clone(&self.gate);
-        let turned_away = async move {
-            gate.give_back(&request, &mut context, true).await;
-            (request, context)
+    /// Refunds a request that cannot wait. Returns the decision with the figures after that, if they are known within this time; a refund
+    /// that takes longer goes on by itself.
+    pub(super) async fn turn_away(mut self, within: Duration) -> Option<Decision> {
+        let (check, decision) = self.charged.take()?;
+        let limiter = &self.gate.limiter;
+        let refunded = async {
+            check.refund(limiter, decision.clone()).await;
+            check.peek(limiter).await
         };
-        match self.gate.answers_at_once {
-            true => Some(turned_away.await),
-            // In a task of its own, so that it ends even if the client disconnects.
-            false => tokio::spawn(turned_away).await.ok(),
-        }
+        let after = match self.gate.answers_at_once {
+            true => at_once(refunded),
+            false => tokio::time::timeout(within, refunded).await.ok(),
+        };
+        Some(decision.after_refund(&after?))
     }
 
-    /// The turn has come: nothing is given back any more.
-    pub(super) fn leave(mut self) -> Option<Parts> {
-        self.held.take().map(|(request, _)| request)
+    /// The turn has come: nothing is refunded.
+    pub(super) fn leave(mut self) {
+        self.charged = None;
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Some((request, mut context)) = self.held.take() else {
+        let Some((check, decision)) = self.charged.take() else {
             return;
         };
         let gate = Arc::clone(&self.gate);
         let answers_at_once = gate.answers_at_once;
-        let refund = async move { gate.give_back(&request, &mut context, false).await };
+        let refund = async move { check.refund(&gate.limiter, decision).await };
         if answers_at_once {
             at_once(refund);
         } else if let Ok(runtime) = Handle::try_current() {

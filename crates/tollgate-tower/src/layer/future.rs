@@ -146,7 +146,7 @@ where
     let gate = Arc::clone(gate);
     let waiting: Waiting = Box::pin(async move {
         let admitted = match is_queued {
-            true => gate.queue(&mut request, &mut context).await,
+            true => gate.queue(&request, &mut context).await,
             false => gate.admit(&mut request, &mut context).await,
         };
         Waited {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use http::Method;
-use tollgate::{ForwardedPath, Path, Request, RuleSet};
+use tollgate::{ForwardedPath, Path, Request};
 
 use super::normalized_head::NormalizedHead;
 use super::{Head, Policy, Refusal, RequestAttributes};
@@ -54,30 +54,14 @@ impl<'a> View<'a> {
         })
     }
 
-    /// A request that was seen before.
-    pub(crate) fn again(
-        rules: &RuleSet,
-        head: &Head<'a>,
-        forward: ForwardedPath,
-        caller: Caller,
-        described: Option<Box<RequestAttributes<'static>>>,
-    ) -> Result<Self, Refusal> {
-        Ok(Self {
-            caller,
-            described,
-            head: NormalizedHead::of(rules, head, forward)?,
-        })
-    }
-
     /// Whose request it is.
     #[must_use]
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// What stays of it without its head.
-    pub(crate) fn into_parts(self) -> (Caller, Option<Box<RequestAttributes<'static>>>) {
-        (self.caller, self.described)
+    pub(crate) fn into_caller(self) -> Caller {
+        self.caller
     }
 
     /// The path in its normal form, as it is matched.

@@ -15,7 +15,7 @@ use tollgate::{Instances, Limiter, OnFailure, Request, SharedConfig, Source};
 use tollgate_tower::TollgateLayer;
 
 use crate::served::{fields, layer, rule, serve};
-use tollgate_testing::servers::RedisServer;
+use tollgate_testing::servers::{RedisServer, RedisWire};
 
 /// Over a store where nobody listens.
 fn without_store(on_failure: OnFailure) -> Limiter {
@@ -140,4 +140,30 @@ async fn a_denied_request_reports_the_figures_after_its_refund() {
         assert_eq!(denied.headers()["x-ratelimit-remaining"], "4");
     }
     until_left(&limiter, 4).await;
+}
+
+/// Over a wire that carries the charge and holds the refund, with a deadline of the store that no client waits for.
+#[tokio::test]
+async fn a_stuck_refund_delays_no_denial() {
+    const STORE_DEADLINE: Duration = Duration::from_secs(60);
+    let redis = RedisServer::start();
+    let wire = RedisWire::to(&redis);
+    let config = RedisConfig::default().deadline(STORE_DEADLINE);
+    let store = RedisStore::open(&wire.url(), config).unwrap();
+    let shared = SharedConfig::default().instances(Instances::Fixed(1));
+    let limiter = Limiter::builder(store).shared(shared).build();
+    let rules = || ["one", "two", "three"].map(|id| rule(id, "1/h queue 5"));
+    let layer = TollgateLayer::new(limiter.with_rules(rules()).unwrap());
+    let app = Router::new().route("/", any(|| async { "hello" }));
+    let server = serve(app.layer(layer)).await;
+    assert_eq!(server.get("/").await.status(), 200);
+    wire.stop_after(1);
+    let began = Instant::now();
+    assert_eq!(server.get("/").await.status(), 429);
+    let took = began.elapsed();
+    assert!(took < STORE_DEADLINE / 3, "{took:?}");
+    wire.go_on();
+    let other = queue_over(&redis, "1/h queue 5");
+    other.set_rules(tollgate::RuleSet::new(rules()).unwrap());
+    until_left(&other, 4).await;
 }
