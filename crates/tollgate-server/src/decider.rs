@@ -75,7 +75,7 @@ impl Decider {
     }
 
     /// Refunds a call that cannot wait for its delay, and counts it as too late. The returned decision has the figures after the refund, if
-    /// the store reports them within `timeout`.
+    /// the store makes it and reports them within `timeout`; a refund that takes longer goes on by itself.
     pub(crate) async fn turn_away(
         &self,
         all: &[MatchedRules<'_>],
@@ -85,8 +85,11 @@ impl Decider {
         let Ok(check) = self.limiter.all_of(all) else {
             return joint;
         };
-        check.refund(joint.clone()).await;
-        let joint = match tokio::time::timeout(timeout, check.peek()).await {
+        let refunded = async {
+            check.refund(joint.clone()).await;
+            check.peek().await
+        };
+        let joint = match tokio::time::timeout(timeout, refunded).await {
             Ok(after) => joint.after_refund(&after),
             Err(_) => joint,
         };

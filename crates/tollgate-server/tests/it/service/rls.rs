@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use tollgate_server::service::protocol::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollgate_server::service::protocol::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
     Entry, RateLimitOverride,
@@ -22,7 +23,8 @@ use tonic_health::pb::health_client::HealthClient;
 use crate::kit;
 use crate::kit::database::block_on;
 use tollgate_testing::Running;
-use tollgate_testing::servers::RedisServer;
+use tollgate_testing::servers::{RedisServer, RedisWire};
+use tollgate_testing::wait::until_value;
 
 const RULES: &str = "
 clients: [{ id: merchant_123, plan: pro }]
@@ -514,6 +516,39 @@ fn calls_of_envoy_have_a_deadline_of_their_own() {
     redis.pause();
     let decided = response_to(&service, call_of([descriptor(&[("client", "a")])]));
     assert!(metadata(&decided, "source").contains("local"));
+}
+
+/// Redis is stuck between the charge of a call, which would have to wait, and its refund. Requests over HTTP would wait for a minute.
+#[test]
+fn a_stuck_refund_delays_no_answer_to_envoy() {
+    const STORE_DEADLINE: Duration = Duration::from_secs(60);
+    const RULES: &str = "
+rules:
+  - { id: client, per: [client], limit: \"1/h queue 5\" }
+  - { id: tenant, per: [\"attribute:tenant\"], limit: \"1/h queue 5\" }
+  - { id: everyone, per: [], limit: \"1/h queue 5\" }
+";
+    let redis = RedisServer::start();
+    let wire = RedisWire::to(&redis);
+    let store = |url: &str| format!("store: {{ redis: {url:?}, deadline: 60s, instances: 1 }}");
+    let config = format!("{}\n{RULES}", store(&wire.url()));
+    let service = kit::service("rls: { deadline: 5s }", &config);
+    let call = || call_of([descriptor(&[("client", "a"), ("tenant", "t")])]);
+    assert!(passes(&response_to(&service, call())));
+    wire.stop_after(1);
+    let began = Instant::now();
+    assert!(!passes(&response_to(&service, call())));
+    let took = began.elapsed();
+    assert!(took < STORE_DEADLINE / 3, "{took:?}");
+    wire.go_on();
+    let other = kit::service("", &format!("{}\n{RULES}", store(&redis.url())));
+    let look = json!({ "client": "a", "attributes": { "tenant": "t" }, "cost": 0 });
+    let left = || -> Vec<u64> {
+        let tiers = other.check(&look)["tiers"].as_array().unwrap().clone();
+        let left = tiers.iter().map(|tier| tier["remaining"].as_u64().unwrap());
+        left.collect()
+    };
+    until_value("the refund of all tiers", left, |left| *left == [4, 4, 4]);
 }
 
 /// The duration that this many hundredths of them did not exceed.
