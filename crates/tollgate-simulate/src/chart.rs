@@ -1,13 +1,9 @@
 //! The chart: one panel per algorithm above a shared time axis.
 
 mod axis;
-mod bins;
 mod drawing;
 mod font;
-mod frame;
-mod output;
 mod panel;
-mod scale;
 
 use std::ops::Range;
 
@@ -18,12 +14,9 @@ pub(super) use drawing::Drawing;
 use super::figures::Comparison;
 use super::text::{grouped, span, span_name, to_us};
 use super::traffic::Traffic;
-use axis::time_ticks;
-use bins::Bins;
+use axis::{Bins, Scale, time_ticks};
 use drawing::{Anchor, Text};
-use font::Fonts;
-use frame::{Area, DENIED, Frame, INK, LIMIT, MUTED, PAPER, colour_of, queued};
-use scale::Scale;
+use panel::{Area, DENIED, Frame, INK, LIMIT, MUTED, PAPER, colour_of, queued};
 
 const WIDTH: u16 = 1_200;
 const HEIGHT: u16 = 1_100;
@@ -46,16 +39,10 @@ const MAX_BARS: u64 = 125;
 /// Draws the chart of a comparison.
 ///
 /// # Errors
-/// When the program was built with broken fonts.
+/// When there is no memory for it, or the program was built with broken fonts.
 pub(super) fn draw(comparison: &Comparison) -> Result<Drawing, String> {
-    let mut drawing = Drawing {
-        width: WIDTH,
-        height: HEIGHT,
-        background: PAPER,
-        shapes: Vec::new(),
-        description: comparison.traffic.title.clone(),
-        fonts: Fonts::embedded()?,
-    };
+    let (size, title) = ((WIDTH, HEIGHT), &comparison.traffic.title);
+    let mut drawing = Drawing::new(size, PAPER, title)?;
     let frame = frame(comparison);
     draw_title(&mut drawing, &frame, &comparison.traffic);
     draw_legend(&mut drawing, &frame);
@@ -111,7 +98,7 @@ fn view_us(comparison: &Comparison) -> Range<u64> {
 fn draw_title(drawing: &mut Drawing, frame: &Frame<'_>, traffic: &Traffic) {
     let title = Text::new(TEXT.start, 62.0, &traffic.title, INK);
     let title = title.size(28.0).medium();
-    drawing.text(drawing.fonts.cut(title, TEXT.end - TEXT.start));
+    drawing.text(&drawing.fonts.cut(title, TEXT.end - TEXT.start));
 
     let mut subtitle = format!(
         "The same {} {} through five algorithms, {} per {}. Each bar counts {}.",
@@ -126,7 +113,7 @@ fn draw_title(drawing: &mut Drawing, frame: &Frame<'_>, traffic: &Traffic) {
         let (top, peak) = (grouped(top), grouped(peak));
         subtitle += &format!(" Bars are cut off at {top}; the highest is {peak}.");
     }
-    drawing.text(Text::new(TEXT.start, 92.0, subtitle, MUTED).size(17.0));
+    drawing.text(&Text::new(TEXT.start, 92.0, subtitle, MUTED).size(17.0));
 }
 
 fn draw_footer(drawing: &mut Drawing, comparison: &Comparison) {
@@ -135,10 +122,10 @@ fn draw_footer(drawing: &mut Drawing, comparison: &Comparison) {
         None => "tollgate simulate --csv".to_owned(),
     };
     let y = f32::from(HEIGHT) - 28.0;
-    drawing.text(Text::new(TEXT.start, y, command, MUTED).size(12.0));
+    drawing.text(&Text::new(TEXT.start, y, command, MUTED).size(12.0));
     let limit = format!("limit {}", comparison.limits.original);
     let limit = Text::new(TEXT.end, y, limit, MUTED).size(12.0);
-    drawing.text(limit.anchor(Anchor::End));
+    drawing.text(&limit.anchor(Anchor::End));
 }
 
 /// Whether requests arrive in a few short bursts, each of which gets a label.
@@ -154,7 +141,7 @@ fn draw_legend(drawing: &mut Drawing, frame: &Frame<'_>) {
     /// From a sign to its text, and from there to the next sign.
     const SPACE: (f32, f32) = (8.0, 28.0);
     let explain = |drawing: &mut Drawing, x: f32, text: &str| {
-        drawing.text(Text::new(x + SPACE.0, Y, text, INK)) + SPACE.1
+        drawing.text(&Text::new(x + SPACE.0, Y, text, INK)) + SPACE.1
     };
     let mut x = FIRST_PANEL.left;
     for (text, colours) in [

@@ -95,8 +95,7 @@ pub fn simulate(simulation: &Simulation, out: &mut impl Write) -> Result<(), Sim
 
 fn write_chart(comparison: &Comparison, out: Option<&Path>) -> Result<ChartPaths, String> {
     let paths = ChartPaths::new(out, &comparison.traffic.name);
-    let drawing = chart::draw(comparison)?;
-    let (svg, png) = (drawing.to_svg(), drawing.to_png()?);
+    let (svg, png) = chart::draw(comparison)?.finish()?;
     files::write_all(&[(&paths.svg, svg.as_bytes()), (&paths.png, &png)])?;
     Ok(paths)
 }
