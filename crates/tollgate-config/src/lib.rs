@@ -13,25 +13,19 @@ pub mod encryption;
 mod file;
 mod gateway;
 mod identity;
-mod limits;
 mod listeners;
 mod policy;
 mod rules;
 mod secret;
 mod sections;
 mod storage;
-mod store;
-mod summary;
 mod template;
-#[cfg(test)]
-mod tests;
 pub mod text;
 mod traces;
-mod upstreams;
 mod values;
 mod warnings;
 
-pub use config::Config;
+pub use config::{Config, Summary};
 pub use file::ConfigFile;
 pub use gateway::{AccessLogFormat, Front, Gateway, Preflights};
 pub use listeners::{Admin, ConnectionLimits, Rls, Service, WaitingLimits};
@@ -39,10 +33,11 @@ pub use policy::PolicyConfig;
 pub use secret::{Secret, Url};
 pub use sections::parse;
 pub use storage::{
-    AuditConfig, DEFAULT_SCOPE, DatabaseSettings, LogConfig, LogFormat, LogLevel, RulesFrom,
-    WatchConfig,
+    AuditConfig, DEFAULT_SCOPE, DatabaseSettings, LogConfig, LogFormat, LogLevel, RedisSettings,
+    RulesFrom, StoreConfig, WatchConfig,
 };
-pub use store::{RedisSettings, StoreConfig};
-pub use summary::Summary;
 pub use traces::{TracesConfig, TracesProtocol};
 pub use warnings::rule_warnings;
+
+#[cfg(test)]
+mod tests;

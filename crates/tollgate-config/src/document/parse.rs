@@ -1,13 +1,17 @@
 //! From bytes to a tree.
+//!
+//! Where a text stops being YAML, reading goes on, so that problems elsewhere are reported as well: the broken block (a
+//! section, or an item of its list) is blanked, and the text is read again. The value of the block is unknown, so nothing in
+//! it is reported as missing, and everything else keeps its position. Other problems in it are reported once it is YAML.
 
 mod builder;
-mod recovery;
-mod wording;
 
-use super::Node;
 use super::environment::Environment;
-use super::position::Span;
 use super::problem::{Location, Problems};
+use super::{Node, Span};
+use crate::document::problem::Problem;
+use crate::document::{Positions, Value};
+use builder::Builder;
 
 /// Maximum size of a document in bytes: 10,000 rules take about 3 MB.
 pub const MAX_BYTES: usize = 16 << 20;
@@ -73,11 +77,185 @@ pub fn parse(text: &str, env: &Environment<'_>) -> Document {
             .error(location, "the document is too long");
         return document;
     }
-    let reading = recovery::read(text, env);
+    let reading = read(text, env);
     match reading.broken {
-        Some(_) => recovery::recover(text, env, reading),
+        Some(_) => recover(text, env, reading),
         None => reading.document,
     }
+}
+
+/// Maximum number of broken blocks to look for.
+const MAX_BROKEN: usize = 10;
+
+/// Maximum size of a text that is read again: up to four times for each broken block.
+const MAX_REREAD_BYTES: usize = 1 << 20;
+
+/// One pass over a text, and where it had to stop if the text is not YAML.
+struct Reading {
+    document: Document,
+    broken: Option<Span>,
+}
+
+/// Reads as much as possible of a text that the first pass found broken.
+fn recover(original: &str, env: &Environment<'_>, first: Reading) -> Document {
+    let mut found: Vec<Problem> = Vec::new();
+    let (mut text, mut reading) = (original.to_owned(), first);
+    let mut blanks = Vec::new();
+    while let Some(span) = reading.broken {
+        let is_worth_it = found.len() < MAX_BROKEN && text.len() <= MAX_REREAD_BYTES;
+        found.extend(reading.document.problems.last_mut().cloned());
+        let next = is_worth_it.then(|| without_block_at(&text, env, span));
+        let Some((rest, blanked, next)) = next.flatten() else {
+            reading.document.root = None;
+            break;
+        };
+        blanks.extend(blanked);
+        (text, reading) = (rest, next);
+    }
+    let Document { root, problems } = reading.document;
+    let mut root = root.filter(|root| matches!(root.value, Value::Map(_)));
+    let mut all = Problems::default();
+    // Blanks take as many bytes as what they replace, but more columns.
+    let positions = Positions::of(original);
+    let last = problems.sorted().into_iter().cloned();
+    for mut problem in found.into_iter().chain(last) {
+        if let Some(span) = &mut problem.location.span {
+            let start = original.floor_char_boundary(span.start);
+            *span = Span {
+                start,
+                end: original.floor_char_boundary(span.end).max(start),
+                ..positions.at_byte(start)
+            };
+        }
+        if !all.sorted().contains(&&problem) {
+            all.add(problem);
+        }
+    }
+    if let Some(root) = &mut root {
+        forget(root, &blanks);
+    }
+    Document {
+        root,
+        problems: all,
+    }
+}
+
+/// The text without the block that causes the break at this position, the bytes of the blanks, and its next pass.
+fn without_block_at(
+    text: &str,
+    env: &Environment<'_>,
+    span: Span,
+) -> Option<(String, Vec<usize>, Reading)> {
+    let blocks = blocks(text);
+    let nth = blocks
+        .iter()
+        .rposition(|block| block.first_line <= span.line)?;
+    let here = &blocks[nth];
+    let before = nth.checked_sub(1).map(|before| &blocks[before]);
+    // A bracket that is not closed is only noticed in the next block. Without the block that opened it, the next one is
+    // read further; without the next one, what follows is.
+    let suspects: [(Vec<&Block>, usize); 3] = [
+        (before.into_iter().collect(), span.start + 1),
+        (vec![here], here.end),
+        (before.into_iter().chain([here]).collect(), here.end),
+    ];
+    suspects.into_iter().find_map(|(suspects, further)| {
+        let mut rest = text.to_owned();
+        let suspects = suspects.into_iter();
+        let blanks: Vec<usize> = suspects
+            .filter_map(|block| block.blank(&mut rest))
+            .collect();
+        let reading = read(&rest, env);
+        let is_past = reading.broken.is_none_or(|next| next.start >= further);
+        (!blanks.is_empty() && is_past).then_some((rest, blanks, reading))
+    })
+}
+
+fn read(text: &str, env: &Environment<'_>) -> Reading {
+    let positions = Positions::of(text);
+    let mut builder = Builder::new(&positions, env);
+    Reading {
+        document: builder.build(text),
+        broken: builder.broken_at,
+    }
+}
+
+/// Makes the values of blanked blocks unknown.
+fn forget(node: &mut Node, blanks: &[usize]) {
+    let is_blank = (node.span).is_some_and(|span| blanks.contains(&span.start));
+    match &mut node.value {
+        Value::Scalar(_) if is_blank => node.value = Value::Unknown,
+        Value::List(items) => items.iter_mut().for_each(|item| forget(item, blanks)),
+        Value::Map(entries) => {
+            for entry in entries {
+                forget(&mut entry.value, blanks);
+            }
+        }
+        Value::Scalar(_) | Value::Unknown => {}
+    }
+}
+
+/// A section, or an item of its list.
+struct Block {
+    /// Counted from 1.
+    first_line: usize,
+    /// The byte after the `key:` or `-` that it begins with.
+    body: usize,
+    end: usize,
+}
+
+impl Block {
+    /// Replaces all but its key by a `~`, and returns the byte of it. `None` if there is nothing to replace.
+    fn blank(&self, text: &mut String) -> Option<usize> {
+        let body = text.get(self.body..self.end)?;
+        let first = self.body + body.find(|c: char| !c.is_whitespace())?;
+        let blank = |byte: (usize, u8)| match byte {
+            (nth, _) if self.body + nth == first => '~',
+            (_, b'\n') => '\n',
+            _ => ' ',
+        };
+        let blanked: String = body.bytes().enumerate().map(blank).collect();
+        text.replace_range(self.body..self.end, &blanked);
+        Some(first)
+    }
+}
+
+/// The sections of a text; a section that is a list as its items.
+fn blocks(text: &str) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut indent_of_items = None;
+    let mut start = 0;
+    for (nth, line) in text.split_inclusive('\n').enumerate() {
+        let end = start + line.len();
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        let trimmed = line.trim();
+        let is_section =
+            indent == 0 && trimmed.starts_with(|c: char| c.is_alphanumeric() || "\"'_".contains(c));
+        let is_item = trimmed == "-" || trimmed.starts_with("- ");
+        let body = match trimmed.find(':') {
+            Some(colon) if is_section => {
+                // Where its list is indented is known at the first item.
+                indent_of_items = trimmed.ends_with(':').then_some(None);
+                Some(start + colon + 1)
+            }
+            _ if is_item && indent_of_items.is_some_and(|at| at.is_none_or(|at| at == indent)) => {
+                indent_of_items = Some(Some(indent));
+                Some(start + indent + 1)
+            }
+            _ => None,
+        };
+        match (body, blocks.last_mut()) {
+            (Some(body), _) => blocks.push(Block {
+                first_line: nth + 1,
+                body,
+                end,
+            }),
+            (None, Some(open)) => open.end = end,
+            (None, None) => {}
+        }
+        start = end;
+    }
+    blocks
 }
 
 #[cfg(test)]
