@@ -84,7 +84,8 @@ use clients::Known;
 use explanation::{Observer, Recorder};
 use proxies::Proxies;
 use source::{Kind, Scheme};
-use value::{LONGEST_ID, LONGEST_KEY, LONGEST_PLAN, single, single_text, trimmed};
+pub(crate) use value::{LONGEST_ID, LONGEST_PLAN, check_text};
+use value::{LONGEST_KEY, single, single_text, trimmed};
 
 /// Tells who is calling.
 #[derive(Clone, Debug)]
@@ -166,7 +167,8 @@ impl Identity {
             match plan_at(source, &chain, headers) {
                 Ok(plan) => _ = found.get_or_insert_with(|| plan.into_owned()),
                 Err(outcome) if outcome.is_refused() => {
-                    return Err(HeaderError::new(source.header_name(), outcome));
+                    let ip = address::counted(chain.address, self.ipv6_prefix);
+                    return Err(HeaderError::new(source.header_name(), outcome, ip));
                 }
                 Err(_) => {}
             }
@@ -234,9 +236,10 @@ impl Identity {
     ///
     /// A known client's id is its name, and so is a name that a header makes (`x-user-id:42`) or that of an address (`ip:…`, in its
     /// one spelling). Anything else is an id as the first source that is a header would find it: `42` is `x-user-id:42`. If there is
-    /// no such source, it is the name.
+    /// no such source, it is the name. Spaces and tabs around it are removed, as from a header.
     #[must_use]
     pub fn client_name<'t>(&self, text: &'t str, clients: &Clients) -> Cow<'t, str> {
+        let text = text.trim_matches([' ', '\t']);
         if clients.contains(text) {
             return text.into();
         }
@@ -297,7 +300,7 @@ impl Identity {
             if outcome.is_refused()
                 && let Some(name) = source.header_name()
             {
-                refused.get_or_insert_with(|| HeaderError::new(name, outcome));
+                refused.get_or_insert_with(|| HeaderError::new(name, outcome, ip));
             }
         }
         for (i, source) in self.plan.iter().enumerate() {
@@ -312,7 +315,8 @@ impl Identity {
             };
             observer.plan(i, outcome);
             if outcome.is_refused() {
-                refused.get_or_insert_with(|| HeaderError::new(source.header_name(), outcome));
+                let header = source.header_name();
+                refused.get_or_insert_with(|| HeaderError::new(header, outcome, ip));
             }
         }
         if refused.is_some() {

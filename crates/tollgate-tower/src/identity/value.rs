@@ -64,8 +64,17 @@ pub(crate) fn single_text<'h>(
         Cow::Borrowed(value) => std::str::from_utf8(value).ok().map(Cow::Borrowed),
         Cow::Owned(value) => String::from_utf8(value).ok().map(Cow::Owned),
     };
-    text.filter(|text| is_printable(text))
-        .ok_or(Outcome::Unreadable)
+    let text = text.ok_or(Outcome::Unreadable)?;
+    check_text(&text, longest).map(|()| text)
+}
+
+/// Whether text is of at most `longest` bytes and may be shown.
+pub(crate) fn check_text(text: &str, longest: usize) -> Result<(), Outcome> {
+    match text.len() > longest {
+        true => Err(Outcome::TooLong),
+        false if is_printable(text) => Ok(()),
+        false => Err(Outcome::Unreadable),
+    }
 }
 
 /// Spaces and tabs around a value are none of it.

@@ -7,10 +7,15 @@ use http::HeaderMap;
 use tollgate::{Dimension, ForwardedPath, HostError, Name, Path, PathError, Request, parse_host};
 
 use super::{Policy, Refusal};
-use crate::identity::{Caller, HeaderError, IdentifiedBy};
+use crate::identity::{
+    Caller, HeaderError, IdentifiedBy, LONGEST_ID, LONGEST_PLAN, Outcome, check_text,
+};
 
 /// Longest value of an attribute that is compared, in bytes, as of a header at the gateway.
 const MAX_VALUE_BYTES: usize = 1_024;
+
+/// What may surround the value of a header without being part of it.
+const SPACES: [char; 2] = [' ', '\t'];
 
 /// A request as somebody who is trusted describes it: a closure of your own, another gateway, or an operator. Everything is optional.
 ///
@@ -92,6 +97,28 @@ impl<'a> RequestAttributes<'a> {
         self
     }
 
+    /// Names the client by a value that a client sent, such as a header that another gateway read.
+    ///
+    /// # Errors
+    /// When the gateway refuses a header with this value: it is longer than 256 bytes, or has characters that cannot be shown.
+    pub fn set_client(&mut self, id: &'a str) -> Result<(), Outcome> {
+        let id = id.trim_matches(SPACES);
+        check_text(id, LONGEST_ID)?;
+        self.client = Some(id.into());
+        Ok(())
+    }
+
+    /// Names the plan by a value that a client sent, such as a header that another gateway read.
+    ///
+    /// # Errors
+    /// As [`set_client`](Self::set_client), with at most 64 bytes.
+    pub fn set_plan(&mut self, plan: &'a str) -> Result<(), Outcome> {
+        let plan = plan.trim_matches(SPACES);
+        check_text(plan, LONGEST_PLAN)?;
+        self.plan = Some(plan.into());
+        Ok(())
+    }
+
     /// Sets the path, without its query, in its normal form. The gateway that describes the request forwards it as it came.
     ///
     /// # Errors
@@ -130,7 +157,7 @@ impl<'a> RequestAttributes<'a> {
         let Some(known) = known.find(|known| known.as_str() == name) else {
             return Ok(false);
         };
-        let value = value.into();
+        let value = without_spaces(value.into());
         let mut members = Vec::new();
         if name.starts_with("header:") && value.contains(',') {
             members = policy.header_values(*known, &value)?;
@@ -149,8 +176,9 @@ impl<'a> RequestAttributes<'a> {
     }
 
     /// Adds what the policy knows: the client's name as the gateway has it, the address in the form in which it is counted, and the
-    /// plan of a known client.
+    /// plan of a known client. Spaces and tabs around values are removed, as from headers at the gateway.
     pub fn complete(&mut self, policy: &'a Policy) {
+        self.trim();
         if let Some(client) = &mut self.client
             && let Cow::Owned(name) = policy.client_name(client)
         {
@@ -162,6 +190,15 @@ impl<'a> RequestAttributes<'a> {
         }
         if let (Some(client), None) = (&self.client, &self.plan) {
             self.plan = policy.clients().plan_of(client).map(Cow::Borrowed);
+        }
+    }
+
+    /// Removes spaces and tabs around values. HTTP/2 carries them in headers and HTTP/1 does not, so servers ignore them.
+    fn trim(&mut self) {
+        let values = self.attributes.iter_mut().map(|(_, value)| value);
+        let named = [&mut self.client, &mut self.plan].into_iter().flatten();
+        for value in values.chain(named) {
+            *value = without_spaces(std::mem::take(value));
         }
     }
 
@@ -194,6 +231,7 @@ impl<'a> RequestAttributes<'a> {
         peer: IpAddr,
         headers: &HeaderMap,
     ) -> Result<Caller, HeaderError> {
+        self.trim();
         let identity = policy.identity();
         let given = (self.ip).map(|ip| identity.caller_by_address(ip, &HeaderMap::new()).ip());
         let Some(client) = self.client.take() else {
@@ -251,6 +289,16 @@ impl<'a> RequestAttributes<'a> {
             request = request.cost(cost);
         }
         request
+    }
+}
+
+fn without_spaces(value: Cow<'_, str>) -> Cow<'_, str> {
+    match value {
+        Cow::Borrowed(text) => Cow::Borrowed(text.trim_matches(SPACES)),
+        Cow::Owned(text) => match text.trim_matches(SPACES) {
+            trimmed if trimmed.len() < text.len() => Cow::Owned(trimmed.to_owned()),
+            _ => Cow::Owned(text),
+        },
     }
 }
 

@@ -323,6 +323,35 @@ async fn a_closure_says_who_asks_and_what_it_costs() {
     assert_eq!(left("/", &[("x-who", "d"), ("x-where", "here")]).await, "0");
 }
 
+/// A closure may pass on headers of HTTP/2 as they came.
+#[tokio::test]
+async fn spaces_around_what_a_closure_says_are_ignored() {
+    let tenant = Name::new("tenant").unwrap();
+    let rules = [
+        client("1/m burst 4"),
+        rule("tenant", "1/m burst 3")
+            .when(Match::new().methods(["POST"]).unwrap())
+            .per([Dimension::Attribute(tenant)]),
+    ];
+    let layer = TollgateLayer::new(limiter(&hand(), rules)).request(move |parts| {
+        let form = parts.uri.path().trim_start_matches('/');
+        let form = form.replace('s', " ").replace('t', "\t");
+        match parts.method == "GET" {
+            true => RequestAttributes::new().client(form),
+            false => RequestAttributes::new().client("b").attribute(tenant, form),
+        }
+    });
+    let server = serve(app(layer)).await;
+    for (method, expected) in [("GET", ["3", "2", "1"]), ("POST", ["2", "1", "0"])] {
+        let mut left = Vec::new();
+        for path in ["/a", "/sat", "/tsas"] {
+            let response = server.send(method, path, &[]).await;
+            left.push(fields(response.headers(), "x-ratelimit-remaining").join(" "));
+        }
+        assert_eq!(left, expected, "{method}");
+    }
+}
+
 /// One rule by address, and clients behind a proxy that is trusted: nobody shares a bucket with all the others.
 #[tokio::test]
 async fn what_a_closure_leaves_out_is_found_by_the_peer_and_the_identity() {

@@ -80,17 +80,17 @@ fn add<'a>(
 ) -> Result<(), CallRefusal> {
     match key {
         b"" => return Err(CallRefusal::NoKey),
-        b"client" => {
-            let client = text("client", value)?;
-            attributes.client.get_or_insert(client.into());
+        b"client" if attributes.client.is_none() => {
+            let set = attributes.set_client(text("client", value)?);
+            set.map_err(|outcome| CallRefusal::Identity("client", outcome))?;
         }
-        b"plan" => {
-            let plan = text("plan", value)?;
-            attributes.plan.get_or_insert(plan.into());
+        b"plan" if attributes.plan.is_none() => {
+            let set = attributes.set_plan(text("plan", value)?);
+            set.map_err(|outcome| CallRefusal::Identity("plan", outcome))?;
         }
         b"method" => {
             let method = text("method", value)?;
-            http::Method::from_bytes(value).map_err(|_| CallRefusal::Method)?;
+            http::Method::from_bytes(method.as_bytes()).map_err(|_| CallRefusal::Method)?;
             attributes.method.get_or_insert(method);
         }
         b"host" | b"authority" => {
@@ -111,7 +111,7 @@ fn add<'a>(
                 .set_path(policy, path)
                 .map_err(CallRefusal::Path)?;
         }
-        b"path" => {}
+        b"client" | b"plan" | b"path" => {}
         // Rules name attributes in UTF-8, so no rule looks at other keys.
         other => {
             if let Ok(name) = std::str::from_utf8(other) {
@@ -135,9 +135,10 @@ fn add_address(
 }
 
 /// The value of an entry with a meaning of its own. Replacing invalid UTF-8 would make another client, host or path of it, so such a request is
-/// refused, as at the gateway.
+/// refused, as at the gateway. Spaces and tabs around it, which HTTP/2 carries, are removed.
 fn text<'a>(key: &'static str, value: &'a [u8]) -> Result<&'a str, CallRefusal> {
-    std::str::from_utf8(value).map_err(|_| CallRefusal::NotText(key))
+    let text = std::str::from_utf8(value).map_err(|_| CallRefusal::NotText(key))?;
+    Ok(text.trim_matches([' ', '\t']))
 }
 
 /// A limit of this many requests in a unit of time, all at once or spread over it.

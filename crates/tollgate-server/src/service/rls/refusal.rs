@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use parking_lot::Mutex;
 use tollgate::{HostError, PathError};
-use tollgate_tower::policy;
+use tollgate_tower::{identity, policy};
 
 use super::MAX_DESCRIPTORS;
 use super::call::MAX_MESSAGE_BYTES;
@@ -22,6 +22,8 @@ pub(super) enum CallRefusal {
     NotText(&'static str),
     /// The value of an entry with this key is not an address.
     Address(&'static str),
+    /// The gateway refuses a header with the value of this key.
+    Identity(&'static str, identity::Outcome),
     Method,
     /// Servers can read the host in more than one way.
     Host(HostError),
@@ -53,6 +55,7 @@ impl CallRefusal {
         let text = match self {
             Self::NotText(key) => return format!("the {key} is not UTF-8").into(),
             Self::Address(key) => return format!("the {key} is not an address").into(),
+            Self::Identity(key, outcome) => return format!("the {key} is {outcome}").into(),
             Self::Host(error) => return error.to_string().into(),
             Self::Path(error) => return error.to_string().into(),
             Self::Header(refusal) => return refusal.detail().into(),
@@ -77,7 +80,7 @@ impl CallRefusal {
     fn advice(&self) -> Option<Cow<'static, str>> {
         let text = match self {
             Self::NotText(_) | Self::Address(_) | Self::Method | Self::Blocked => return None,
-            Self::Host(_) | Self::Path(_) | Self::Header(_) => return None,
+            Self::Identity(..) | Self::Host(_) | Self::Path(_) | Self::Header(_) => return None,
             Self::TooLarge => {
                 let megabytes = MAX_MESSAGE_BYTES >> 20;
                 return Some(

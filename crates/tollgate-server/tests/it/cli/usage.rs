@@ -531,3 +531,43 @@ fn a_client_has_one_name_at_every_listener() {
     let forgotten = post("/v1/reset", &check);
     assert_eq!(figures(&forgotten["forgotten"]), [used("client", 1, 3)]);
 }
+
+/// Spaces and tabs around a name, which HTTP/2 carries in headers, name no other client.
+#[test]
+fn spaces_around_names_are_ignored_at_every_listener() {
+    let redis = RedisServer::start();
+    let server = serve(&format!(
+        "service: {{ listen: 127.0.0.1:0, token: {TOKEN} }}
+log: {{ format: json }}
+store: {{ redis: {:?}, deadline: 5s, remembered_denials: 0 }}
+identity: {{ client: [\"header:X-User-Id\", ip], trusted_proxies: [127.0.0.1] }}
+clients: [{{ id: merchant_123, plan: pro }}]
+rules:
+  - {{ id: client, per: [client], limit: \"1/h burst 9\" }}
+  - {{ id: client, plan: pro, per: [client], limit: \"1/h burst 99\" }}
+  - {{ id: tenant, match: {{ attributes: {{ tenant: \"*\" }} }}, per: [\"attribute:tenant\"], limit: \"1/h burst 9\" }}
+",
+        redis.url()
+    ));
+    let program = &server.program;
+    let left = |check: Value| answer(&server, "/v1/check", &check)["remaining"].clone();
+    assert_eq!(left(json!({ "client": "42" })), 8);
+    assert_eq!(left(json!({ "client": " 42\t" })), 7);
+    assert_eq!(left(json!({ "client": " merchant_123" })), 98);
+    assert_eq!(left(json!({ "client": "7", "plan": "\tpro " })), 98);
+    for (tenant, expected) in [("acme", 8), ("\t acme", 7), ("acme ", 6)] {
+        let check = json!({ "attributes": { "tenant": tenant } });
+        assert_eq!(left(check), expected, "{tenant:?}");
+    }
+    let inspected = document(program, &["inspect", "--client", " 42"]);
+    assert_eq!(figures(&inspected["buckets"]), [used("client", 2, 7)]);
+    let inspected = answer(&server, "/v1/inspect", &json!({ "client": "42 " }));
+    assert_eq!(figures(&inspected["buckets"]), [used("client", 2, 7)]);
+    let explained = document(program, &["explain", "GET", "/", "--client", " 42"]);
+    assert_eq!(explained["caller"]["client"], "x-user-id:42");
+    let reset = json!({ "attributes": { "tenant": " acme" } });
+    let forgotten = answer(&server, "/v1/reset", &reset);
+    assert_eq!(figures(&forgotten["forgotten"]), [used("tenant", 3, 6)]);
+    let forgotten = document(program, &["reset", "--client", "\t42"]);
+    assert_eq!(figures(&forgotten["forgotten"]), [used("client", 2, 7)]);
+}

@@ -13,7 +13,7 @@ use tollgate_testing::client::{request, send};
 use tollgate_testing::ports::{closed_address, free_port};
 use tollgate_testing::servers::RedisServer;
 use tollgate_testing::wait::{until, until_value};
-use tollgate_testing::{Response, Running, Upstream};
+use tollgate_testing::{Response, Running, Upstream, http2};
 
 use crate::kit;
 use crate::kit::open_metrics::{OPEN_METRICS, check_open_metrics};
@@ -347,6 +347,22 @@ fn envoy_limits_requests_whose_headers_are_not_utf8() {
         "no spelling evades the address: {rest:?}"
     );
     assert!(gateway.upstream.hits() <= hits + 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spaces_in_http_2_do_not_evade_a_limit_behind_envoy() {
+    let service = kit::service("", &format!("{RULES}{TENANTS}"));
+    let gateway = OtherGateway::envoy(&service, patient);
+    let mut statuses = Vec::new();
+    for form in ["acme", " acme", "acme ", "\tacme", "acme\t", " acme\t"] {
+        let mut sender = http2::connect(gateway.address).await;
+        let mut request = http2::get("/");
+        let value = http::HeaderValue::from_static(form);
+        request.headers_mut().insert("x-tenant", value);
+        let response = sender.send_request(request).await.unwrap();
+        statuses.push(response.status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 200, 429, 429, 429]);
 }
 
 /// An action of Envoy reads the first line of a header. An API may read the last, or a header whose name has underscores.

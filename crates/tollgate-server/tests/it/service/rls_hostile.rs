@@ -53,6 +53,71 @@ fn a_value_that_is_not_utf8_is_limited_like_any_other() {
     }
 }
 
+const FORMS: [&str; 7] = ["V", " V", "V ", "\tV", "V\t", " \t V", "V \t "];
+
+/// Spaces around a header's value, which HTTP/2 carries.
+#[test]
+fn spaces_around_a_value_do_not_evade_its_limit() {
+    let service = kit::service(
+        "",
+        "
+clients: [{ id: merchant_123, plan: pro }]
+rules:
+  - { id: client, per: [client], limit: \"1/h burst 2\" }
+  - { id: client, plan: pro, per: [client], limit: \"1/h burst 3\" }
+  - { id: tenant, per: [\"attribute:tenant\"], limit: \"1/h burst 2\" }
+  - { id: header, per: [\"header:x-tenant\"], limit: \"1/h burst 2\" }
+  - { id: region, match: { attributes: { region: eu } }, per: [], limit: \"1/h burst 2\" }
+  - { id: charges, match: { methods: [POST], path: /v1/charges, host: shop.example.com }, per: [], limit: \"1/h burst 2\" }
+",
+    );
+    let cases: [(&[&str], &str, usize); 9] = [
+        (&["tenant"], "acme", 2),
+        (&["header:x-tenant"], "acme", 2),
+        (&["region"], "eu", 2),
+        (&["client"], "new", 2),
+        (&["client"], "merchant_123", 3),
+        (&["plan", "client=gold"], "pro", 3),
+        (
+            &["method", "path=/v1/charges", "host=shop.example.com"],
+            "POST",
+            2,
+        ),
+        (&["path", "method=GET", "client=1"], "/v1/charges", 2),
+        (&["host", "method=GET", "client=2"], "shop.example.com", 2),
+    ];
+    for (keys, value, limit) in cases {
+        let call = |form: &str| {
+            let value = form.replace('V', value);
+            let entry = |key: &&str| {
+                let (key, given) = key.split_once('=').unwrap_or((key, value.as_str()));
+                (key.to_owned(), given.to_owned())
+            };
+            call_of([descriptor(&keys.iter().map(entry).collect::<Vec<_>>())])
+        };
+        let calls = FORMS.iter().map(|form| call(form));
+        let responses = responses_to(&service, calls)
+            .into_iter()
+            .map(Result::unwrap);
+        assert_eq!(responses.filter(passes).count(), limit, "{keys:?} {value}");
+    }
+}
+
+#[test]
+fn a_client_that_the_gateway_refuses_is_denied() {
+    let service = standard_service("");
+    let long = "x".repeat(257);
+    for value in [&long, "4\u{200b}2", "42\u{202e}", "4\n2"] {
+        for key in ["client", "plan"] {
+            let response = response_to(&service, call_of([descriptor(&[(key, value)])]));
+            assert_eq!(codes(&response), [Code::OverLimit], "{key} {value:?}");
+        }
+    }
+    assert_eq!(count_of(&service, "invalid"), 8.0);
+    let longest = call_of([descriptor(&[("client", format!(" {} ", "x".repeat(256)))])]);
+    assert!(passes(&response_to(&service, longest)));
+}
+
 #[test]
 fn long_values_with_the_same_beginning_share_a_bucket() {
     let service = standard_service("");
@@ -412,7 +477,7 @@ fn denied_calls_are_logged_with_advice_and_without_forged_lines() {
     let service = service_with_token();
     let odd = call_of([descriptor(&[
         ("client", "mallory\n{\"level\":\"ERROR\"}\u{202e}"),
-        ("path", "/a%2fb"),
+        ("path", "/a"),
     ])]);
     let without_a_key = call_of([descriptor(&[("", "x")])]);
     let all = std::iter::repeat_n(odd, 50).chain(std::iter::repeat_n(without_a_key, 5));
@@ -424,7 +489,7 @@ fn denied_calls_are_logged_with_advice_and_without_forged_lines() {
     let denied = lines("denied a call of Envoy's protocol");
     assert!((1..10).contains(&denied), "at most one a second: {log}");
     assert_eq!(lines("descriptor_key"), 1, "once: {log}");
-    assert!(log.contains("encoded slash"), "{log}");
+    assert!(log.contains("the client is not readable text"), "{log}");
     assert!(log.contains("client mallory"), "{log}");
     assert!(!log.contains('\u{202e}'), "{log}");
     for line in log.lines() {
