@@ -92,8 +92,8 @@ def start_gateway(arguments, service, redis):
 
     def listeners(line):
         entry = json.loads(line) if line.startswith("{") else {}
-        if entry.get("door") and entry.get("address"):
-            addresses[entry["door"]] = f"http://{entry['address']}"
+        if entry.get("listener") and entry.get("address"):
+            addresses[entry["listener"]] = f"http://{entry['address']}"
         return addresses if {"gateway", "admin"} <= addresses.keys() else None
 
     process.read_until(listeners)

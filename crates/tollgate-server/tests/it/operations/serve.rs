@@ -95,6 +95,31 @@ fn the_log_names_listeners_rules_and_store() {
 }
 
 #[test]
+fn tools_find_a_listener_in_the_log() {
+    let running = kit::serve(&format!("{CONFIG}service: {{ listen: 127.0.0.1:0 }}\n"));
+    let tool = |path: &str| {
+        let path = format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).unwrap()
+    };
+    // `make openapi` takes the address of the service out of the log by sed.
+    let check = tool("tools/openapi/check");
+    let (_, command) = check.split_once("sed -nE '").unwrap();
+    let (expression, _) = command.split_once('\'').unwrap();
+    let log = running.program.folder().join("copied.log");
+    std::fs::write(&log, running.log()).unwrap();
+    let mut sed = Command::new("sed");
+    let found = sed.args(["-nE", expression]).arg(log).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    assert_eq!(found.trim(), running.address("service").to_string());
+    // `make surge` reads the same field of each line.
+    let surge = tool("bench/surge/surge.py");
+    assert!(
+        surge.contains("addresses[entry[\"listener\"]] ="),
+        "{surge}"
+    );
+}
+
+#[test]
 fn sighup_reloads_and_a_wrong_file_changes_nothing() {
     let running = kit::serve(CONFIG);
     let generation =
