@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tollgate_testing::client::{connect_from, request_from};
 use tollgate_testing::upstream::reply;
-use tollgate_testing::{Running, Upstream};
+use tollgate_testing::{Connection, Running, Upstream};
 
 use crate::kit;
 
@@ -82,4 +82,50 @@ fn idle_connections_do_not_use_up_the_descriptors() {
         );
     }
     drop(idle);
+}
+
+/// Sets the soft limit of a running program.
+fn set_soft_limit(running: &Running, soft: &str) {
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--pid={}", running.pid()));
+    command.arg(format!("--nofile={soft}:"));
+    assert!(command.status().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_out_of_descriptors_blames_no_server() {
+    const REQUESTS: u32 = 20;
+    let upstream = upstream();
+    let running = with_limits(1_024, 1_024, &upstream);
+    let mut client = Connection::open(running.address("gateway")).await;
+    running.until_metric("tollgate_gateway_connections_open", |open| open == 1.0);
+    // Fewer than are open, so that no connection to an upstream can be opened.
+    set_soft_limit(&running, "8");
+    for nth in 0..REQUESTS {
+        let response = client.request("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!(response.status, 503, "{nth}: {response:?}");
+    }
+    set_soft_limit(&running, "1024");
+    assert_eq!(upstream.hits(), 0);
+    // The same server is used at once.
+    let response = client.request("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(response.status, 204, "{}", running.log());
+    let page = running.metrics();
+    let lines = page.lines();
+    let failures: Vec<&str> = lines
+        .filter_map(|line| line.strip_prefix("tollgate_upstream_failures_total{"))
+        .filter(|line| !line.ends_with(" 0"))
+        .collect();
+    let expected = format!("upstream=\"/\",reason=\"no_descriptors\"}} {REQUESTS}");
+    assert_eq!(failures, [expected]);
+    let log = running.log();
+    assert!(log.contains("descriptors"), "{log}");
+    for words in [
+        "a server failed",
+        "set a server aside",
+        "fails its checks",
+        "unreachable",
+    ] {
+        assert!(!log.contains(words), "{words}: {log}");
+    }
 }
