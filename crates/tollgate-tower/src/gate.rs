@@ -164,6 +164,7 @@ impl Gate {
         context: &mut RequestContext,
     ) -> Option<Response<Bytes>> {
         context.dialect = self.dialect_of(request);
+        context.identify(&request.headers);
         let policy = Arc::clone(context.policy());
         let form = self.forward(policy.rules());
         let path = policy
@@ -179,10 +180,7 @@ impl Gate {
                 set_target(request, target);
                 None
             }
-            Err(refusal) => {
-                context.identify_rejected(&request.headers);
-                Some(self.refused(&refusal, context))
-            }
+            Err(refusal) => Some(self.refused(&refusal, context)),
         }
     }
 
@@ -239,7 +237,10 @@ impl Gate {
         let target = match decided {
             Ok(target) => target,
             Err(refusal) => {
-                context.identify_rejected(&request.headers);
+                match &refusal {
+                    Refusal::Identity(error) => context.address = error.address(),
+                    _ => context.identify(&request.headers),
+                }
                 return Settled::Stop(self.refused(&refusal, context));
             }
         };

@@ -64,7 +64,7 @@ impl Handler for GatewayHandler {
         let mut record = RequestRecord::begin(state, context, &mut request, &id);
         let mut response = match rejected {
             Some(rejected) => {
-                record.context.identify_rejected(&request.headers);
+                record.context.identify(&request.headers);
                 rejected.response(version).map(Either::Right)
             }
             None => {

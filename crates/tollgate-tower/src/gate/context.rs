@@ -16,7 +16,7 @@ use crate::policy::Policy;
 #[derive(Clone, Debug)]
 pub struct RequestContext {
     peer: IpAddr,
-    address: IpAddr,
+    pub(super) address: IpAddr,
     policy: Arc<Policy>,
     pub(super) dialect: Dialect,
     pub(super) caller: Option<Caller>,
@@ -66,13 +66,13 @@ impl RequestContext {
         self.caller.as_ref().map_or(self.address, Caller::ip)
     }
 
-    /// Identifies the client of a request that is rejected before its decision. If the identity itself is refused, only the
-    /// address is known.
-    pub fn identify_rejected(&mut self, headers: &HeaderMap) {
+    /// Identifies the client of a request that no rule decides about: one that is rejected before, or passes uncharged. If the identity
+    /// itself is refused, only the address is known.
+    pub fn identify(&mut self, headers: &HeaderMap) {
         let (identity, clients) = (self.policy.identity(), self.policy.clients());
         match identity.caller(self.peer, headers, clients) {
             Ok(caller) => self.caller = Some(caller),
-            Err(_) => self.address = identity.caller_by_address(self.peer, headers).ip(),
+            Err(error) => self.address = error.address(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Why a request is refused for what it says about its caller.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use http::HeaderName;
 
@@ -12,13 +13,15 @@ use super::explanation::Outcome;
 pub struct HeaderError {
     header: HeaderName,
     outcome: Outcome,
+    address: IpAddr,
 }
 
 impl HeaderError {
-    pub(crate) fn new(header: &HeaderName, outcome: Outcome) -> Self {
+    pub(crate) fn new(header: &HeaderName, outcome: Outcome, address: IpAddr) -> Self {
         Self {
             header: header.clone(),
             outcome,
+            address,
         }
     }
 
@@ -33,12 +36,20 @@ impl HeaderError {
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
+
+    /// The client's address, which is all that is known of it, in the form in which it is counted.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
 }
 
 impl fmt::Display for HeaderError {
     /// Shows nothing of the value, which may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { header, outcome } = self;
+        let Self {
+            header, outcome, ..
+        } = self;
         match outcome {
             Outcome::Ambiguous => write!(f, "several {header} headers have different values"),
             outcome => write!(f, "the {header} header is refused: {outcome}"),
