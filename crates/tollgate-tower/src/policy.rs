@@ -158,6 +158,26 @@ impl Policy {
             || by_rules.any(|known| name == known)
     }
 
+    /// Refuses headers that a server may read as others. CGI, WSGI, PHP and others know `X-Api-Key`, `X_Api_Key` and `X.Api.Key` by one
+    /// name, so a client that is identified by the first could send the second and shed its limits. To be asked where others forward
+    /// the headers.
+    ///
+    /// # Errors
+    /// When a name has other characters than letters, digits and hyphens, and with hyphens in their place it is one that the policy
+    /// [looks at](Self::looks_at).
+    pub fn check_header_names(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let odd = headers.keys().filter(|name| !is_plain(name.as_str()));
+        for name in odd.filter(|name| !self.looks_at(name)) {
+            let with_hyphens = name.as_str().replace(|c: char| !is_plain_char(c), "-");
+            if let Ok(other) = HeaderName::try_from(with_hyphens)
+                && self.looks_at(&other)
+            {
+                return Err(Refusal::HeaderName(name.as_str().into()));
+            }
+        }
+        Ok(())
+    }
+
     /// The values that conditions name, in the value of a header that somebody who is believed tells: the whole of it, and the members
     /// of a list. `attribute` is what rules call the header, such as `header:x-region`.
     ///
@@ -191,6 +211,14 @@ impl Policy {
     ) -> Result<View<'a>, Refusal> {
         View::new(self, head, peer, forward)
     }
+}
+
+fn is_plain(name: &str) -> bool {
+    name.chars().all(is_plain_char)
+}
+
+fn is_plain_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '-'
 }
 
 impl fmt::Debug for Policy {

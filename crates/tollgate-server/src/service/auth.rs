@@ -126,6 +126,10 @@ async fn answer(
     let mut context = RequestContext::new(peer, state.decider.policy());
     let auth = &state.auth;
     auth.warn_of_untrusted_gateway(&context, &parts.headers);
+    // The gateway that asks forwards them as they came.
+    if let Err(refusal) = context.policy().check_header_names(&parts.headers) {
+        return Ok(Problem::bad(refusal.detail()).into_response());
+    }
     let span = state.span(names.span, &parts.headers);
     if span.is_some() {
         context.keep_route();

@@ -160,7 +160,9 @@ async fn decide(
         Check::Described(described) => {
             // The gateway forwards the path as it came.
             let forward = ForwardedPath::Original;
-            match policy.view_forwarded(&described.head(), described.ip, forward) {
+            let names = policy.check_header_names(&described.headers);
+            let view = policy.view_forwarded(&described.head(), described.ip, forward);
+            match names.and(view) {
                 Err(refusal) => refused(refusal),
                 Ok(view) => {
                     let mut request = view.request();

@@ -24,6 +24,8 @@ pub enum Refusal {
     Header(Box<str>),
     /// A header has more of the values that rules name than are compared.
     HeaderList(Box<str>),
+    /// A server may read the header by this name as one that rules or the identity look at.
+    HeaderName(Box<str>),
 }
 
 impl Refusal {
@@ -34,7 +36,7 @@ impl Refusal {
             Self::Path(_) => "path_refused",
             Self::Identity(_) => "identity_refused",
             Self::Host(_) | Self::SeveralHosts => "host_refused",
-            Self::Header(_) | Self::HeaderList(_) => "header_refused",
+            Self::Header(_) | Self::HeaderList(_) | Self::HeaderName(_) => "header_refused",
         }
     }
 
@@ -57,6 +59,10 @@ impl fmt::Display for Refusal {
             Self::SeveralHosts => f.write_str("several Host headers have different values"),
             Self::Header(name) => write!(f, "several {name} headers have different values"),
             Self::HeaderList(name) => write!(f, "the {name} header has too many values"),
+            Self::HeaderName(name) => {
+                let other = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+                write!(f, "servers may take the {name} header for {other}")
+            }
         }
     }
 }
@@ -67,7 +73,9 @@ impl std::error::Error for Refusal {
             Self::Path(error) => Some(error),
             Self::Identity(error) => Some(error),
             Self::Host(error) => Some(error),
-            Self::SeveralHosts | Self::Header(_) | Self::HeaderList(_) => None,
+            Self::SeveralHosts | Self::Header(_) | Self::HeaderList(_) | Self::HeaderName(_) => {
+                None
+            }
         }
     }
 }

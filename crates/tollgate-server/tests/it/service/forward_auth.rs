@@ -117,6 +117,48 @@ fn nginx_gets_403_for_denials_and_400_for_setup_mistakes() {
     }
 }
 
+const BY_KEY: &str = "
+identity: { client: [\"header:X-API-Key\", \"header:X-User-Id\", ip], trusted_proxies: [127.0.0.1] }
+clients: [{ id: acme, api_key_sha256: 770e607624d689265ca6c44884d0807d9b054d23c473c106c72be9de08b7376c }]
+rules:
+  - { id: client, per: [client], limit: \"1/h burst 9\" }
+  - { id: region, match: { headers: { X-Region: eu } }, per: [], limit: \"1/h burst 9\" }
+";
+
+/// Servers behind CGI, WSGI and PHP take all of these names for the one with hyphens.
+#[test]
+fn no_other_spelling_of_a_header_hides_a_client() {
+    let service = kit::service("", BY_KEY);
+    for line in [
+        "X_API_Key: good",
+        "x_api-key: good",
+        "X.API.Key: good",
+        "X!API~Key: good",
+        "X_User_Id: 42",
+        "X_Region: eu",
+    ] {
+        let response = traefik(&service, "203.0.113.7", "GET", "/", &[line]);
+        assert_eq!(response.status, 400, "{line}");
+        let detail = response.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.starts_with("servers may take the x"), "{detail}");
+        let asked = ["X-Original-Method: GET", "X-Original-URI: /", line];
+        let response = service.get("service", "/v1/auth-request", &asked);
+        let status = response.header("x-tollgate-status");
+        assert_eq!((response.status, status), (403, Some("400")), "{line}");
+        let (name, value) = line.split_once(": ").unwrap();
+        let check = json!({ "request": {
+            "method": "GET", "path": "/", "ip": "203.0.113.7", "headers": { name: value },
+        } });
+        let refused = service.check(&check);
+        assert_eq!(refused["status"], 400, "{line}: {refused}");
+        assert_eq!(refused["reason"], "header_refused", "{line}");
+    }
+    for line in ["X-API-Key: good", "X_Other: 1", "X.Trace: 1", "Accept: a"] {
+        let response = traefik(&service, "203.0.113.7", "GET", "/", &[line]);
+        assert_eq!(response.status, 200, "{line}");
+    }
+}
+
 #[test]
 fn a_peer_that_is_not_trusted_cannot_name_other_clients() {
     let rules = "rules: [{ id: client, per: [client], limit: \"1/h burst 2\" }]";

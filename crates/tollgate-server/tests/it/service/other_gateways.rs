@@ -267,6 +267,34 @@ fn caddy_enforces_the_decisions_of_the_service() {
 }
 
 #[test]
+fn underscores_do_not_hide_a_client_behind_caddy() {
+    let service = kit::service(
+        "",
+        "
+identity: { client: [\"header:X-User-Id\", ip], trusted_proxies: [127.0.0.1] }
+rules: [{ id: client, per: [client], limit: \"1/h burst 3\" }]
+",
+    );
+    let gateway = OtherGateway::start("Caddyfile", &service, caddy);
+    let statuses = gateway.statuses("/", &["X_User_Id: 42", "X_Other: 1"], 4);
+    assert_eq!(statuses, [200, 200, 200, 429], "they are dropped");
+    for request in gateway.upstream.requests() {
+        let mut names = request.headers.keys();
+        assert!(!names.any(|name| name.as_str().contains('_')), "{request:?}");
+    }
+    // Without that line, the service refuses what servers may take for the header of a client.
+    let passing = |config: &str| {
+        let line = "request_header -*_*";
+        assert!(config.contains(line));
+        patient(config).replace(line, "")
+    };
+    let gateway = OtherGateway::asking(service.address("service"), "Caddyfile", passing, caddy);
+    let statuses = gateway.statuses("/", &["X_User_Id: 42"], 2);
+    assert_eq!(statuses, [400, 400]);
+    assert_eq!(gateway.upstream.hits(), 0);
+}
+
+#[test]
 fn envoy_enforces_the_decisions_of_the_service() {
     let service = service();
     let gateway = OtherGateway::envoy(&service, patient);
