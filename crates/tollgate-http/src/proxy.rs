@@ -3,11 +3,10 @@
 //! A request goes through `request_head` (headers for one hop are removed, forwarding headers are set), `upstream` (which server),
 //! `forward` (over which connection, and what is sent again) and `connection`, an HTTP/1.1 connection that the `fast_path` or
 //! hyper drives; or over HTTP/2. Its response goes through `response_body`. Beside them: `slots` (how many concurrent requests, and
-//! whose), `pool` (idle connections), `connect`, `health` and `checks`, `tunnel` (WebSocket), `metrics`.
+//! whose), `pool` (idle and new connections), `health` and `checks`, `tunnel` (WebSocket), `metrics`.
 
 mod checks;
 mod config;
-mod connect;
 mod connection;
 mod error;
 pub mod fast_path;

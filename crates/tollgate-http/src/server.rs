@@ -5,17 +5,14 @@
 //! what is sent to them. No request sets a timer for this: a connection records what it does, and all connections are checked
 //! a few times a second, so times are kept to within an eighth, and a quarter of a second.
 
-mod accept;
 mod connection;
 mod connection_limiter;
 mod connections;
 pub mod fast_path;
 mod frame_budget;
 mod http2_stream;
-mod metrics;
 mod state;
-mod tracked_handler;
-mod tracked_stream;
+mod tracked;
 mod workers;
 
 use std::net::{IpAddr, SocketAddr};
@@ -25,15 +22,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::IncomingBody;
-use accept::Acceptor;
 use connection_limiter::ConnectionLimiter;
 use connections::Connections;
+use workers::Acceptor;
 
-pub use metrics::ServerMetrics;
 pub use workers::Workers;
 
 /// The error of a body.
@@ -174,4 +174,69 @@ pub async fn serve<H: Handler>(
     // From here on the system refuses connections, unless another process holds the socket as well.
     drop(acceptor);
     connections.end(&limiter).await;
+}
+
+type ByReason = Family<[(&'static str, &'static str); 1], Counter>;
+
+/// All reasons, so that each is exported from the beginning.
+const REFUSED: &str = "full address";
+const CLOSED: &str =
+    "malformed handshake control_frames head_timeout idle_timeout send_timeout age shed drain";
+
+/// Metrics of one listener. They are not exported until they are registered.
+#[derive(Clone, Debug)]
+pub struct ServerMetrics {
+    open: Gauge,
+    accepted: Counter,
+    refused: ByReason,
+    closed: ByReason,
+}
+
+impl Default for ServerMetrics {
+    fn default() -> Self {
+        let all = |reasons: &'static str| {
+            let family = ByReason::default();
+            for reason in reasons.split(' ') {
+                drop(family.get_or_create(&[("reason", reason)]));
+            }
+            family
+        };
+        Self {
+            open: Gauge::default(),
+            accepted: Counter::default(),
+            refused: all(REFUSED),
+            closed: all(CLOSED),
+        }
+    }
+}
+
+impl ServerMetrics {
+    /// Metrics that are exported by this registry.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        metrics.register(registry);
+        metrics
+    }
+
+    /// Exports them by this registry.
+    pub fn register(&self, registry: &mut Registry) {
+        let help = "Open connections";
+        registry.register("connections_open", help, self.open.clone());
+        let help = "Accepted connections";
+        registry.register("connections_accepted", help, self.accepted.clone());
+        let help = "Connections closed at once because of a maximum, of all or of their address";
+        registry.register("connections_refused", help, self.refused.clone());
+        let help = "Connections closed for what they sent, for being slow, or to make room";
+        registry.register("connections_closed_early", help, self.closed.clone());
+    }
+
+    /// Counts a connection that was closed at once.
+    fn refused(&self, reason: &'static str) {
+        self.refused.get_or_create(&[("reason", reason)]).inc();
+    }
+
+    /// Counts a connection that the server closes.
+    fn closed(&self, reason: &'static str) {
+        self.closed.get_or_create(&[("reason", reason)]).inc();
+    }
 }

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::config::HealthCheck;
-use super::connect::{Connected, connect};
 use super::forward::send_http2;
+use super::pool::{Connected, connect};
 use super::upstream::{Server, Upstream};
 use crate::body::LimitedBody;
 use crate::timeout::timeout;

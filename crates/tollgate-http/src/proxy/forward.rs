@@ -24,9 +24,9 @@ use tokio::time::Instant;
 
 use super::UpstreamRoute;
 use super::config::HostHeader;
-use super::connect::Connected;
 use super::connection::{ReceivedBody, SendError, UpstreamConnection, poll_response_timeout};
 use super::error::ForwardError;
+use super::pool::Connected;
 use super::pool::ConnectionPool;
 use super::request_head;
 use super::slots::{RequestSlot, SlotClaim};

@@ -19,8 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use super::fast_path::{self, ForHyper};
 use super::http2_stream::Http2Stream;
 use super::state::{ConnectionState, Order};
-use super::tracked_handler::TrackedHandler;
-use super::tracked_stream::TrackedStream;
+use super::tracked::{TrackedHandler, TrackedStream};
 use super::{Handler, RejectedHead, ServerConfig};
 
 /// Maximum number of streams that were opened and reset at once and are still in progress here; beyond that the connection

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::connection_limiter::{ConnectionLimiter, ConnectionPermit};
 use super::state::{CommonState, ConnectionPhase, ConnectionState, Order, QUIET};
-use super::tracked_stream::TrackedStream;
+use super::tracked::TrackedStream;
 use super::{Handler, ServerConfig, connection};
 
 /// How long a closed connection is read while the client sends nothing, and how long in all.

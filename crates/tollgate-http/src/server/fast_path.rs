@@ -22,7 +22,7 @@ use http_body::Body;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
 use super::state::{ConnectionState, Order};
-use super::tracked_handler::{TrackedBody, TrackedHandler, close_after};
+use super::tracked::{TrackedBody, TrackedHandler, close_after};
 use super::{Handler, RejectedHead, ServerConfig};
 use inbox::Inbox;
 
