@@ -10,8 +10,7 @@ use tollgate::{
 };
 use tollgate_tower::identity::ClientSource;
 
-use super::conditions;
-use super::conditions::{Conditions, attribute, conditions, header_attribute};
+use super::conditions::{self, Conditions, attribute, conditions, header_attribute};
 use super::values::{DAY, MILLISECOND, name, plan};
 use crate::document::reading::{
     Fields, Input, choice, duration, listed, map_with_hints, number, parsed, text, whole_number,

@@ -4,7 +4,6 @@
 //! one bucket in one second are folded into one row with a count. Everything is bounded, and what exceeds a bound is lost
 //! and counted: at every moment, the recorded violations are those that are written, lost, or still held.
 
-mod backlog;
 mod fold;
 mod shard;
 mod writer;
@@ -23,10 +22,11 @@ use tollgate_config::AuditConfig;
 use crate::counters::Sharded;
 use crate::database::Database;
 use crate::time::unix_micros;
-use backlog::Backlog;
 use fold::Fold;
-pub use fold::Violation;
 use shard::{FoldLimit, Folds, Shard};
+use writer::Backlog;
+
+pub use fold::Violation;
 
 /// What became of all violations so far. Once the trail is closed, `recorded` is `written + lost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,6 @@
 mod connection_budget;
 mod demo;
 mod handover;
-mod listeners;
 mod monitor;
 mod sockets;
 
@@ -36,7 +35,7 @@ use crate::traces::{TraceMetrics, Tracer};
 use connection_budget::ConnectionBudget;
 pub(crate) use demo::Demo;
 use handover::Handover;
-use listeners::RouterHandler;
+use sockets::RouterHandler;
 pub(crate) use sockets::Inherited;
 use sockets::Sockets;
 
@@ -246,7 +245,7 @@ impl Running {
             None => decider,
         };
         let listeners = Tasks::default();
-        let opening = listeners::Opening {
+        let opening = sockets::Opening {
             decider: &decider,
             config: &config,
             sockets,

@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .include_file("generated.rs")
         // The service reads calls and writes responses itself: `service/rls/call.rs`.
         .build_server(false)
+        .build_client(false)
         .compile_fds(files)?;
     Ok(inline(&written, &server.join("src/service/rls/generated.rs"))?)
 }

@@ -1,7 +1,6 @@
 //! Problems of a document: what is wrong, and where.
 
-use std::fmt;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 use serde_json::json;

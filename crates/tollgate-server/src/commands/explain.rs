@@ -9,7 +9,7 @@ use tollgate::MatchedRules;
 use tollgate_config::text::escaped;
 use tollgate_tower::policy::Head;
 
-use super::configured::Configured;
+use super::inputs::Configured;
 use super::{block_on, bucket_text, print_json};
 use crate::cli::ExplainArgs;
 use crate::explanation::{

@@ -11,9 +11,8 @@ use tollgate_config::document::listed;
 use tollgate_config::text::escaped;
 use tollgate_tower::policy::{Policy, RequestAttributes};
 
-use super::configured::Configured;
-use super::table::write_table;
-use super::{block_on, bucket_text, print_json};
+use super::inputs::Configured;
+use super::{block_on, bucket_text, print_json, write_table};
 use crate::cli::{ResetArgs, SubjectArgs};
 use crate::failure::Failure;
 use crate::usage::{BucketReport, ResetReport, UsageReport};

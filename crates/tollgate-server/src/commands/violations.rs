@@ -8,8 +8,8 @@ use http::HeaderMap;
 use tollgate_config::Config;
 use tollgate_config::text::escaped;
 
-use super::database::DatabaseTarget;
-use super::table::write_table;
+use super::inputs::DatabaseTarget;
+use super::write_table;
 use crate::cli::ViolationsArgs;
 use crate::database::{ViolationFilter, ViolationRow};
 use crate::failure::Failure;

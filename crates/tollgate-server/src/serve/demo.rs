@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tollgate_config::Config;
 use tollgate_http::server::{self, ServerConfig};
 
-use super::listeners::RouterHandler;
 use super::sockets::Inherited;
+use super::sockets::RouterHandler;
 use crate::failure::Failure;
 
 /// The configuration: a file like any other.

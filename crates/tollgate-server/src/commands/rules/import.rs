@@ -11,7 +11,7 @@ use tollgate_config::{ConfigFile, rule_warnings};
 use super::{limit_text, per_text, unusable, validate};
 use crate::cli::ImportArgs;
 use crate::commands::block_on;
-use crate::commands::database::DatabaseTarget;
+use crate::commands::inputs::DatabaseTarget;
 use crate::database::{FieldChange, Import, Imported, Stored, import_into_nothing};
 use crate::failure::Failure;
 

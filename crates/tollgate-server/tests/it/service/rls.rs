@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use http::uri::PathAndQuery;
 use serde_json::json;
 use tollgate_server::service::protocol::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use tollgate_server::service::protocol::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
@@ -10,12 +11,12 @@ use tollgate_server::service::protocol::envoy::extensions::common::ratelimit::v3
 use tollgate_server::service::protocol::envoy::r#type::v3::RateLimitUnit;
 use tollgate_server::service::protocol::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use tollgate_server::service::protocol::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use tollgate_server::service::protocol::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tollgate_server::service::protocol::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse,
 };
+use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic::{IntoRequest, Request, Response, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -42,6 +43,28 @@ rules:
 /// A service with these fields and [`RULES`].
 pub(super) fn standard_service(fields: &str) -> Running {
     kit::service(fields, RULES)
+}
+
+/// A client of Envoy's rate limit service.
+pub(super) struct RateLimitServiceClient(Grpc<Channel>);
+
+impl RateLimitServiceClient {
+    pub(super) fn new(channel: Channel) -> Self {
+        Self(Grpc::new(channel))
+    }
+
+    pub(super) async fn should_rate_limit(
+        &mut self,
+        request: impl IntoRequest<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let ready = self.0.ready().await;
+        ready.map_err(|error| Status::unavailable(error.to_string()))?;
+        let path = PathAndQuery::from_static(
+            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+        );
+        let codec = tonic_prost::ProstCodec::default();
+        self.0.unary(request.into_request(), path, codec).await
+    }
 }
 
 pub(super) async fn channel(service: &Running) -> Channel {
@@ -84,7 +107,7 @@ pub(super) fn responses_to(
         let mut responses = Vec::new();
         for request in requests {
             let response = client.should_rate_limit(request).await;
-            responses.push(response.map(tonic::Response::into_inner));
+            responses.push(response.map(Response::into_inner));
         }
         responses
     })

@@ -8,14 +8,14 @@ use tollgate_server::service::protocol::envoy::extensions::common::ratelimit::v3
 use tollgate_server::service::protocol::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use tollgate_server::service::protocol::envoy::r#type::v3::RateLimitUnit;
 use tollgate_server::service::protocol::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use tollgate_server::service::protocol::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use tollgate_server::service::protocol::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse,
 };
 use tower::ServiceExt as _;
 
 use super::rls::{
-    call_of, channel, codes, descriptor, passes, response_to, responses_to, standard_service,
+    RateLimitServiceClient, call_of, channel, codes, descriptor, passes, response_to, responses_to,
+    standard_service,
 };
 use crate::kit;
 use crate::kit::database::block_on;
