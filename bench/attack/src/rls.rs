@@ -7,7 +7,7 @@ use crate::lists::tokens::TOKEN;
 use crate::report::{FailureKind, ListResult, shown};
 use crate::template::{Word, fill_text};
 use crate::tollgate::Tollgate;
-use crate::wire::grpc::{Answered, Channel};
+use crate::wire::grpc::{Answered, Call, Channel};
 use crate::{Result, Setting};
 
 /// What all rules allow.
@@ -54,22 +54,36 @@ async fn run_all(
     let mut channel = Channel::open(service, TOKEN).await?;
     for (nth, case) in chosen {
         result.runs += 1;
-        let call = (case.call)(&word(*nth).text());
+        let word = word(*nth).text();
+        let plain = case.subject.plain(&word);
+        let plain: Vec<Call> = plain.map_or(Vec::new(), |call| vec![call; LIMIT]);
+        let attacks: Vec<Call> = (0..ATTEMPTS)
+            .map(|attempt| (case.call)(&word, attempt))
+            .collect();
         let mut answers = Vec::new();
-        for _ in 0..ATTEMPTS {
+        for call in plain.iter().chain(&attacks) {
             if !channel.is_open() {
                 channel = Channel::open(service, TOKEN).await?;
             }
-            answers.push(channel.call(&call).await);
+            answers.push(channel.call(call).await);
         }
         result.requests += answers.len();
+        let (to_plain, to_attacks) = answers.split_at(plain.len());
         let count = |is: fn(&Answered) -> bool| answers.iter().filter(|answer| is(answer)).count();
         let admitted = count(|answer| *answer == Answered::Ok);
         let errors = count(|answer| matches!(answer, Answered::Error(_)));
         let details = |what: String| {
-            let encoded = shown(&call.encode(), 300);
-            format!("message: {encoded}\noverrides: {overrides}\nanswered: {answers:?}\n{what}")
+            let encoded = attacks.first().map(Call::encode).unwrap_or_default();
+            let encoded = shown(&encoded, 300);
+            format!(
+                "first attack: {encoded}\noverrides: {overrides}\nanswered: plain {to_plain:?}, attack {to_attacks:?}\n{what}"
+            )
         };
+        if to_plain.iter().any(|answer| *answer != Answered::Ok) {
+            let what = format!("a plain call of {:?} was not admitted", case.subject);
+            result.fail(case.name, FailureKind::NotJudged, details(what));
+            continue;
+        }
         if admitted > LIMIT {
             let what = format!("admitted {admitted}, limit {LIMIT}");
             result.fail(case.name, FailureKind::Bypassed, details(what));
@@ -78,10 +92,6 @@ async fn run_all(
             result.errors_to_envoy += errors;
             let what = format!("{errors} errors, for which Envoy admits the request");
             result.fail(case.name, FailureKind::ErrorToEnvoy, details(what));
-        }
-        if *nth == 0 && admitted != LIMIT {
-            let what = "the usual call was not admitted three times".to_owned();
-            result.fail(case.name, FailureKind::NotJudged, details(what));
         }
     }
     Ok(())
