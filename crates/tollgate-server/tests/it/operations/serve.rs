@@ -1,7 +1,7 @@
 //! `tollgate serve`: start, signals, restart and shutdown.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::sync::Arc;
@@ -209,6 +209,42 @@ fn idle_connections_do_not_delay_the_shutdown() {
     let log = running.log();
     assert!(!log.contains("cutting connections"), "{log}");
     // One second for the other listeners and then one for admin. Waiting for idle clients would take five more.
+    assert!(took < Duration::from_secs(5), "{took:?}: {log}");
+    drop(kept);
+}
+
+/// Clients that have said that they will send no more, and wait.
+#[test]
+fn half_closed_connections_do_not_delay_the_shutdown() {
+    let mut running = kit::serve(&format!(
+        "{CONFIG}gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ path: /, to: [\"http://127.0.0.1:9\"] }}] }}\n\
+         service: {{ listen: 127.0.0.1:0 }}\n"
+    ));
+    let beginnings: [&[u8]; 4] = [
+        b"",
+        b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nho",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
+    ];
+    let kept: Vec<TcpStream> = (["gateway", "service", "admin"].iter())
+        .flat_map(|listener| {
+            beginnings.map(|beginning| {
+                let mut client = TcpStream::connect(running.address(listener)).unwrap();
+                client.write_all(beginning).unwrap();
+                let is_answered = beginning.ends_with(b"\r\n\r\n") || beginning.starts_with(b"PRI");
+                if is_answered {
+                    assert!(client.read(&mut [0; 4_096]).unwrap() > 0);
+                }
+                client.shutdown(Shutdown::Write).unwrap();
+                client
+            })
+        })
+        .collect();
+    running.signal("TERM");
+    let start = Instant::now();
+    assert_eq!(running.wait_for_exit().code(), Some(0), "{}", running.log());
+    let (took, log) = (start.elapsed(), running.log());
+    assert!(!log.contains("cutting connections"), "{log}");
     assert!(took < Duration::from_secs(5), "{took:?}: {log}");
     drop(kept);
 }
