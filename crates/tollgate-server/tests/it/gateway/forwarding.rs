@@ -253,28 +253,37 @@ async fn a_path_goes_to_the_upstream_of_its_normal_form_or_is_refused() {
 #[tokio::test]
 async fn an_unencoded_character_is_refused_with_the_reason() {
     let upstream = Recorder::answering(OK);
-    let running = gateway(&upstream, "", PLENTY);
-    let address = running.address("gateway");
-    for (target, reason) in [
-        (
-            &b"/?filter={\"a\":1}"[..],
-            "an unencoded \\\" at byte 10. Send it as %22.",
-        ),
-        (b"/a<b", "an unencoded < at byte 2. Send it as %3C."),
-        (
-            b"/?a=caf\xe9",
-            "a byte that is not UTF-8 at byte 7. Send it as %E9.",
-        ),
-    ] {
-        let request = [b"GET ", target, b" HTTP/1.1\r\nhost: h\r\n\r\n"].concat();
-        let response = ask(address, &request).await;
-        assert_eq!(response.status, 400, "{response:?}");
-        assert_eq!(
-            response.headers("content-type"),
-            ["application/problem+json"]
-        );
-        assert_eq!(response.headers("connection"), ["close"]);
-        assert!(response.text().contains(reason), "{response:?}");
+    for fields in ["", "fast_path: false"] {
+        let running = gateway(&upstream, fields, PLENTY);
+        let address = running.address("gateway");
+        for (target, reason) in [
+            (
+                &b"/?filter={\"a\":1}"[..],
+                "an unencoded \\\" at byte 10. Send it as %22.",
+            ),
+            (b"/a<b", "an unencoded < at byte 2. Send it as %3C."),
+            (
+                b"/?a=caf\xe9",
+                "a byte that is not UTF-8 at byte 7. Send it as %E9.",
+            ),
+        ] {
+            let request = [b"GET ", target, b" HTTP/1.1\r\nhost: h\r\n\r\n"].concat();
+            for size in [request.len(), 8] {
+                let mut client = Connection::open(address).await;
+                for piece in request.chunks(size) {
+                    client.try_send(piece).await;
+                    tokio::task::yield_now().await;
+                }
+                let response = client.response().await.expect("a response");
+                assert_eq!(response.status, 400, "{response:?}");
+                assert_eq!(
+                    response.headers("content-type"),
+                    ["application/problem+json"]
+                );
+                assert_eq!(response.headers("connection"), ["close"]);
+                assert!(response.text().contains(reason), "{response:?}");
+            }
+        }
     }
     assert_eq!(upstream.hits(), 0);
 }

@@ -1,6 +1,8 @@
 //! CORS preflights at the gateway: what browsers send before a request to another origin, and what anyone else can send as well.
 
-use tollgate_testing::{Connection, Gateway};
+use serde_json::Value;
+use tollgate_testing::gateway::PLENTY;
+use tollgate_testing::{Connection, Gateway, Upstream};
 
 use crate::kit;
 
@@ -48,7 +50,6 @@ async fn preflights_pass_uncharged_if_so_configured() {
     assert_eq!(gateway.upstream.hits(), 7);
 }
 
-/// Repeated denied requests on one connection take a shorter way through the gateway.
 #[tokio::test]
 async fn preflights_on_one_connection_are_treated_alike() {
     for (fields, expected) in [
@@ -82,4 +83,59 @@ async fn the_path_of_a_preflight_is_checked_like_any_other() {
         assert_eq!(preflights(&gateway, path, 1).await, [200]);
         assert_eq!(gateway.upstream.requests()[0].uri, path, "{fields}");
     }
+}
+
+/// Behind this machine as a trusted proxy.
+const TRUSTED: &str = "identity: { trusted_proxies: [127.0.0.1], client: [\"header:X-User\", ip] }";
+
+#[tokio::test]
+async fn an_uncharged_preflight_is_logged_with_its_client() {
+    let fields = "preflights: pass, access_log: json, access_log_file: FOLDER/access.log";
+    let gateway = kit::gateway(fields, &format!("{TRUSTED}\n{HOURLY}"));
+    let named = "X-User: bob\r\nX-Forwarded-For: 203.0.113.7\r\nConnection: close\r\n";
+    // Its client can be read in two ways, so it has none.
+    let ambiguous = format!("X-User: eve\r\n{named}");
+    for lines in [named, &ambiguous] {
+        let responses = gateway.exchange(preflight("/v1", lines)).await;
+        assert_eq!(responses[0].status, 200);
+    }
+    let log = gateway.stop().read("access.log");
+    let clients: Vec<_> = (log.lines())
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|line| (line["ip"].clone(), line["client"].clone()))
+        .collect();
+    let address = Value::from("203.0.113.7");
+    assert_eq!(
+        clients,
+        [
+            (address.clone(), "x-user:bob".into()),
+            (address, Value::Null)
+        ]
+    );
+}
+
+#[tokio::test]
+async fn uncharged_preflights_of_one_client_leave_slots_to_others() {
+    let upstream = Upstream::start();
+    let to = upstream.url();
+    let running = kit::serve(&format!(
+        "gateway: {{ listen: 127.0.0.1:0, preflights: pass, upstreams: [{{ to: [{to:?}], max_connections: 16 }}] }}\n\
+         {TRUSTED}\n{PLENTY}\n"
+    ));
+    let mut waiting = Vec::new();
+    for _ in 0..40 {
+        let mut client = Connection::open(running.address("gateway")).await;
+        let request = preflight("/wait/600000", "X-Forwarded-For: 203.0.113.7\r\n");
+        client.send(request).await;
+        waiting.push(client);
+    }
+    // Its share: three quarters.
+    upstream.until_hits(12).await;
+    for other in 1..=20 {
+        let mut client = Connection::open(running.address("gateway")).await;
+        let request =
+            format!("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.{other}\r\n\r\n");
+        assert_eq!(client.request(request).await.status, 200, "{other}");
+    }
+    assert_eq!(upstream.hits(), 12 + 20);
 }

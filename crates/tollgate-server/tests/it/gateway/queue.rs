@@ -246,7 +246,7 @@ async fn a_cancelled_http2_request_frees_its_place() {
     gateway.stop();
 }
 
-/// Repeated denied requests take a shorter way through the gateway. Once such a request is admitted, it leaves the queue like others.
+/// A client that was denied several times on its connection and is then admitted leaves the queue like others.
 #[tokio::test]
 async fn a_client_denied_before_that_hangs_up_frees_its_place() {
     let other = "{ id: other, per: [ip], limit: \"1/h burst 100\" }";

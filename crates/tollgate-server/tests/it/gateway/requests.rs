@@ -12,7 +12,17 @@ use crate::kit;
 
 #[tokio::test]
 async fn a_response_carries_the_limits_and_a_request_id() {
-    let gateway = kit::gateway("", PLENTY);
+    check_usual_exchanges("").await;
+}
+
+#[tokio::test]
+async fn without_the_fast_path_exchanges_are_the_same() {
+    check_usual_exchanges("fast_path: false").await;
+}
+
+/// Requests with a body and without, each kind on a connection of its own. `fields` are those of the gateway.
+async fn check_usual_exchanges(fields: &str) {
+    let gateway = kit::gateway(fields, PLENTY);
     let mut client = Connection::open(gateway.address).await;
     for nth in 1..=3_u64 {
         let request = "POST /echo?a=b HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nworld";
@@ -23,7 +33,13 @@ async fn a_response_carries_the_limits_and_a_request_id() {
         assert_eq!(response.header("x-ratelimit-remaining"), Some(&*remaining));
         assert_eq!(response.header("x-request-id").map(str::len), Some(32));
     }
-    drop(client);
+    let mut plain = Connection::open(gateway.address).await;
+    for _ in 0..2 {
+        let response = plain.request("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!((response.status, &*response.text()), (200, "hello"));
+        assert!(response.header("date").is_some());
+    }
+    drop((client, plain));
     let first = gateway.upstream.requests().remove(0);
     assert_eq!(
         (first.uri.path(), first.uri.query()),
@@ -35,15 +51,15 @@ async fn a_response_carries_the_limits_and_a_request_id() {
         .await;
     assert_eq!(
         gateway.count("tollgate_gateway_connections_accepted_total"),
-        1
+        2
     );
     assert_eq!(
         gateway.count("tollgate_gateway_requests_total{status=\"2xx\"}"),
-        3
+        5
     );
     assert_eq!(
         gateway.count("tollgate_gateway_request_duration_seconds_count"),
-        3
+        5
     );
     gateway.stop();
 }
