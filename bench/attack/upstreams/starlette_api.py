@@ -26,8 +26,9 @@ def unique(values):
 
 
 def as_it_is(request, name):
-    """A header as its first line, as its last, and joined; by its name, and as CGI and WSGI know it."""
-    alike = [value for key, value in request.headers.items() if key.replace("_", "-") == name]
+    """A header as its first line, as its last, and joined; by its name, and as CGI and WSGI know it. Some servers (lighttpd, PHP's own)
+    make one name of all that differ by other characters than letters and digits."""
+    alike = [value for key, value in request.headers.items() if re.sub("[^a-z0-9]", "-", key) == name]
     values = []
     for lines in (request.headers.getlist(name), alike):
         values += [*lines[:1], *lines[-1:], ", ".join(lines), ",".join(lines)]

@@ -60,7 +60,7 @@ pub struct Front {
     pub max_delay: Duration,
     /// Handling of CORS preflights.
     pub preflights: Preflights,
-    /// Handling of headers with underscores in their names.
+    /// Handling of headers with other characters than letters, digits and hyphens in their names.
     pub underscores: Underscores,
     /// Handling of headers that replace the method, path or host in some frameworks.
     pub override_headers: OverrideHeaders,

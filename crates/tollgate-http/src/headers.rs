@@ -12,7 +12,7 @@ pub(crate) use filter::{
     SpecialHeaders, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, filter_request_trailers,
     filter_response, filter_response_trailers, remove_hop_by_hop, tokens,
 };
-pub use names::{HeaderNames, OVERRIDES, OverrideHeaders, Underscores};
+pub use names::{HeaderNames, OVERRIDES, OverrideHeaders, Underscores, is_plain_name};
 
 /// The header with a request's id, in requests and responses.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -52,6 +52,8 @@ const TENANTS: &[&[u8]] = &[
     b"x_tenant: {w}",
     b"X_Tenant: {w}\r\nX-Tenant: junk{i}",
     b"X-Tenant: junk{i}\r\nX_Tenant: {w}",
+    b"X.Tenant: {w}",
+    b"X!Tenant: {w}\r\nX-Tenant: junk{i}",
     b"X-Tenant: {w}\x00",
     b"X-Tenant: {w}\x0b",
     b"X-Tenant: {w}\x1f",
@@ -141,4 +143,6 @@ const UNDERSCORES: &[&[u8]] = &[
     b"x_tenant: {w}",
     b"X_Tenant: {w}\r\nX-Tenant: junk{i}",
     b"X-Tenant: junk{i}\r\nX_Tenant: {w}",
+    b"X.Tenant: {w}",
+    b"X~Tenant: {w}\r\nX-Tenant: junk{i}",
 ];

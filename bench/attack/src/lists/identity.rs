@@ -95,7 +95,14 @@ const API_KEYS: &[&[u8]] = &[
     b"X-API-Key: {other}\r\nX_API_Key: {key}",
     b"X_API_Key: {key}\r\nX-API-Key: {other}",
     b"X_API_Key: {key}\r\nX_API_Key: junk",
+    // lighttpd and PHP's own server make the same name of all of these.
     b"X.API.Key: {key}",
+    b"X!API!Key: {key}",
+    b"X~API+Key: {key}",
+    b"X-API.Key: {key}",
+    b"X|API`Key: {key}",
+    b"X-API-Key: junk\r\nX.API.Key: {key}",
+    b"X!API!Key: {key}\r\nX-API-Key: {other}",
     // Characters around the key that upstreams may strip.
     b"X-API-Key: {key}\x00",
     b"X-API-Key: {key}\x0b",

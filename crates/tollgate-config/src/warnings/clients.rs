@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use tollgate::{Dimension, Name};
-use tollgate_http::headers::Underscores;
+use tollgate_http::headers::{Underscores, is_plain_name};
 use tollgate_tower::identity::{ClientSource, PlanSource};
 
 use super::Context;
@@ -147,7 +147,7 @@ fn attributes(rule: &RuleEntry<'_>) -> impl Iterator<Item = Name> {
         })
 }
 
-/// A header with an underscore in its name never reaches the rule that looks for it.
+/// A header with an underscore or a dot in its name never reaches the rule that looks for it.
 pub(super) fn headers_that_are_dropped(context: &Context<'_>, problems: &mut Problems) {
     let gateway = context.config.gateway.as_ref();
     if gateway.is_none_or(|gateway| gateway.front.underscores != Underscores::Drop) {
@@ -160,11 +160,11 @@ pub(super) fn headers_that_are_dropped(context: &Context<'_>, problems: &mut Pro
     let plans = plans.map(|header| (header.as_str(), "identity.plan"));
     let sources = clients
         .chain(plans)
-        .filter(|(header, _)| header.contains('_'));
+        .filter(|(header, _)| !is_plain_name(header));
     let mut dropped: Vec<_> = sources.map(|(_, field)| root.location_of(field)).collect();
     let is_dropped = |name: Name| {
         let header = name.as_str().strip_prefix("header:");
-        header.is_some_and(|header| header.contains('_'))
+        header.is_some_and(|header| !is_plain_name(header))
     };
     for rule in context.rules {
         let mut names = rule.when.compiled.attribute_names().chain(attributes(rule));
@@ -176,7 +176,7 @@ pub(super) fn headers_that_are_dropped(context: &Context<'_>, problems: &mut Pro
         dropped.extend(names.any(is_dropped).then_some(cost.input.location()));
     }
     for location in dropped {
-        let message = "the gateway drops headers with an underscore in their names, so this one never arrives";
+        let message = "the gateway drops headers with other characters than letters, digits and hyphens in their names, so this one never arrives";
         let help = "use a header with hyphens, or set gateway.underscores: pass";
         problems.warning(location, message, help);
     }

@@ -193,13 +193,15 @@ fn plans_without_a_trusted_proxy() {
 
 #[test]
 fn headers_that_are_dropped() {
-    let says = "the gateway drops headers with an underscore in their names";
+    let says = "the gateway drops headers with other characters than letters, digits and hyphens";
     for rest in [
         "identity: { client: \"header:X_User\" }\n",
         "identity: { plan: \"header:X_Plan\" }\n",
+        "identity: { client: \"header:X.User\" }\n",
     ] {
         let text = format!("{GATEWAY}{RULE}{rest}");
-        warns(&text, says, ("header:X_", "header:X-"));
+        let odd = if rest.contains("X_") { "X_" } else { "X." };
+        warns(&text, says, (odd, "X-"));
         warns(&text, says, ("gateway: {", "gateway: { underscores: pass,"));
     }
     let rule =

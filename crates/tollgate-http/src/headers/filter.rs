@@ -7,7 +7,7 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE,
 };
 
-use super::{OVERRIDES, ReservedNames, remove_all};
+use super::{OVERRIDES, ReservedNames, is_plain_name, remove_all};
 
 pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(crate) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -195,7 +195,7 @@ fn state_length_once(headers: &mut HeaderMap) -> bool {
 pub(crate) fn filter_request_trailers(trailers: &mut HeaderMap, reserved: &ReservedNames) {
     remove_all(trailers, |name| {
         let is_override = OVERRIDES.contains(&name.as_str());
-        belongs_in_head(name) || is_override || name.as_str().contains('_') || reserved(name)
+        belongs_in_head(name) || is_override || !is_plain_name(name.as_str()) || reserved(name)
     });
 }
 
@@ -353,6 +353,7 @@ mod tests {
         let own = [
             ("x-api-key", "a"),
             ("x_api_key", "a"),
+            ("x.api.key", "a"),
             ("x-http-method-override", "PUT"),
         ];
         let mut request = headers(&[&forbidden[..], &kept, &own].concat());

@@ -1,13 +1,14 @@
 //! Headers whose names can mislead upstreams.
 //!
-//! CGI, WSGI, PHP and others make one variable of `X-Api-Key` and `X_Api_Key`, so a client could send with underscores what it
-//! may not send with hyphens. Some frameworks take method and path from headers instead of those that were matched.
+//! CGI, WSGI, PHP and others make one variable of `X-Api-Key` and `X_Api_Key`, and some of them also of `X.Api.Key` or `X!Api!Key`. So a
+//! client could send under such a name what it may not send with hyphens. Some frameworks take method and path from headers instead of
+//! those that were matched.
 
 use http::header::{HeaderMap, HeaderName};
 
 use super::remove_all;
 
-/// What happens to headers with underscores in their names.
+/// What happens to headers with underscores, or other characters than letters, digits and hyphens, in their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Underscores {
     /// They are removed.
@@ -44,7 +45,7 @@ pub const OVERRIDES: [&str; 8] = [
 /// What happens to headers whose names can mislead upstreams.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeaderNames {
-    /// Those with underscores.
+    /// Those with underscores, or other characters than letters, digits and hyphens.
     pub underscores: Underscores,
     /// Those that override method, path or host.
     pub overrides: OverrideHeaders,
@@ -54,7 +55,7 @@ impl HeaderNames {
     /// Whether a request with these headers is rejected.
     #[must_use]
     pub fn reject(self, headers: &HeaderMap) -> bool {
-        self.underscores == Underscores::Reject && headers.keys().any(has_underscore)
+        self.underscores == Underscores::Reject && !headers.keys().all(is_plain)
     }
 
     /// Removes those that are not forwarded.
@@ -62,14 +63,28 @@ impl HeaderNames {
         let drops_underscores = self.underscores == Underscores::Drop;
         let drops_overrides = self.overrides == OverrideHeaders::Drop;
         remove_all(headers, |name| {
-            drops_underscores && has_underscore(name)
+            drops_underscores && !is_plain(name)
                 || drops_overrides && OVERRIDES.contains(&name.as_str())
         });
     }
 }
 
-fn has_underscore(name: &HeaderName) -> bool {
-    name.as_str().as_bytes().contains(&b'_')
+fn is_plain(name: &HeaderName) -> bool {
+    is_plain_name(name.as_str())
+}
+
+/// Whether a header's name has letters, digits and hyphens alone, so that no server takes it for another.
+///
+/// ```
+/// use tollgate_http::headers::is_plain_name;
+///
+/// assert!(is_plain_name("X-Api-Key"));
+/// assert!(!is_plain_name("X_Api_Key") && !is_plain_name("X.Api.Key"));
+/// ```
+#[must_use]
+pub fn is_plain_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    name.bytes().all(is_plain)
 }
 
 #[cfg(test)]
@@ -91,6 +106,8 @@ mod tests {
             "x-api-key",
             "x_api_key",
             "x_api_key",
+            "x.api.key",
+            "x!api~key",
             "x-original-url",
             "x_http-method",
         ]);
@@ -108,17 +125,25 @@ mod tests {
             overrides: OverrideHeaders::Drop,
         };
         assert!(strict.reject(&headers(&["a", "x_api_key"])));
+        assert!(strict.reject(&headers(&["a", "x.api.key"])));
         assert!(!strict.reject(&headers(&["a", "x-api-key"])));
         let lenient = HeaderNames {
             underscores: Underscores::Pass,
             ..default
         };
-        assert_eq!(left(lenient).len(), 5);
+        assert_eq!(left(lenient).len(), 7);
         let drops_overrides = HeaderNames {
             underscores: Underscores::Pass,
             overrides: OverrideHeaders::Drop,
         };
-        let kept = ["x-api-key", "x_api_key", "x_api_key", "x_http-method"];
+        let kept = [
+            "x-api-key",
+            "x_api_key",
+            "x_api_key",
+            "x.api.key",
+            "x!api~key",
+            "x_http-method",
+        ];
         assert_eq!(left(drops_overrides), kept);
     }
 }

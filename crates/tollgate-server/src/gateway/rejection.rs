@@ -47,8 +47,9 @@ impl Rejection {
         status: StatusCode::NOT_IMPLEMENTED,
         detail: "The only known transfer coding is chunked, once.",
     };
-    const UNDERSCORE: Self =
-        Self::bad("The name of a header has an underscore, which servers may take for a hyphen.");
+    const HEADER_NAME: Self = Self::bad(
+        "The name of a header has an underscore or another character that servers may take for a hyphen.",
+    );
     const MANY_HEADERS: Self = Self {
         status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         detail: "The request has more than 100 headers.",
@@ -85,7 +86,7 @@ pub(super) fn rejection(request: &Parts, names: HeaderNames) -> Option<Rejection
         return Some(Rejection::MANY_HEADERS);
     }
     if names.reject(&request.headers) {
-        return Some(Rejection::UNDERSCORE);
+        return Some(Rejection::HEADER_NAME);
     }
     // One iteration instead of two lookups, which hash each name.
     let (mut hosts, mut host) = (0, None);
