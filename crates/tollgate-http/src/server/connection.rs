@@ -17,12 +17,12 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use super::fast_path::{self, ForHyper};
-use super::http2_stream::Http2Stream;
+use super::fast_path::ForHyper;
+use super::http2_stream::{Http2Stream, ReadTurn};
 use super::rejected_target::{HeadStream, RequestCount};
 use super::state::{ConnectionState, Order};
 use super::tracked::{TrackedHandler, TrackedStream};
-use super::{Handler, RejectedHead, ServerConfig};
+use super::{Handler, RejectedHead, ServerConfig, fast_path};
 
 /// Maximum number of streams that were opened and reset at once and are still in progress here; beyond that the connection
 /// is closed (CVE-2023-44487).
@@ -109,7 +109,8 @@ async fn serve_http<T, H>(
                 Ok::<_, Infallible>(handler.handle(request, in_flight).await)
             }
         });
-        let stream = Http2Stream::new(stream, config.metrics.clone());
+        let turn = ReadTurn::default();
+        let stream = Http2Stream::new(stream, turn.clone(), config.metrics.clone());
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_header_list_size(u32::try_from(config.max_head_bytes).unwrap_or(u32::MAX))
@@ -122,7 +123,7 @@ async fn serve_http<T, H>(
             .serve_connection(TokioIo::new(stream), service);
         let finish = http2::Connection::graceful_shutdown;
         let ended = until_finished(Box::pin(connection), state, finish);
-        after_ready_requests(state, ended).await
+        after_ready_requests(state, &turn, ended).await
     } else {
         let for_hyper = match config.fast_path {
             true => fast_path::serve(&mut stream, &handler, state, config).await,
@@ -207,7 +208,11 @@ async fn until_finished<C: Future>(
 ///
 /// Each request is a task, and wakes the connection when it has a response. tokio runs a task that was woken next, before the
 /// other requests: without this, every response is written by itself.
-async fn after_ready_requests<C: Future>(state: &ConnectionState, connection: C) -> C::Output {
+async fn after_ready_requests<C: Future>(
+    state: &ConnectionState,
+    turn: &ReadTurn,
+    connection: C,
+) -> C::Output {
     let mut connection = pin!(connection);
     let mut has_yielded = false;
     poll_fn(|context| {
@@ -217,6 +222,7 @@ async fn after_ready_requests<C: Future>(state: &ConnectionState, connection: C)
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
+        turn.begin();
         connection.as_mut().poll(context)
     })
     .await

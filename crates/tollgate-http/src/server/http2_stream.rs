@@ -1,4 +1,5 @@
-//! The stream of an HTTP/2 connection: a flush is one system call, and frames that carry nothing have to be paid for.
+//! The stream of an HTTP/2 connection: a flush is one system call, frames that carry nothing have to be paid for, and a connection
+//! with many requests takes turns with the others of its thread.
 //!
 //! If a stream takes vectored writes, h2 writes a DATA frame of 256 bytes or more by itself, and then the frames after it: two
 //! writes for each small response, and most of its cost. If not, h2 copies frames of less than 1 KiB into its own buffer, and
@@ -6,6 +7,8 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -18,19 +21,43 @@ use super::frame_budget::FrameBudget;
 /// Longer writes are passed on at once.
 const MAX_HELD: usize = 2 * 1_024;
 
+/// How much is read before it is the turn of other connections: about a hundred small requests. Without this, the thousand concurrent
+/// calls of a busy client would all be handled before the single call of another, which may wait for 20 ms only.
+const MAX_READ_AT_ONCE: usize = 8 * 1_024;
+
+/// What a connection has read since it was last its turn. h2 reads on as long as it has new requests, so it cannot end a turn.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReadTurn(Arc<AtomicUsize>);
+
+impl ReadTurn {
+    pub(super) fn begin(&self) {
+        self.0.store(0, Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.load(Relaxed) >= MAX_READ_AT_ONCE
+    }
+
+    fn read(&self, bytes: usize) {
+        self.0.store(self.0.load(Relaxed) + bytes, Relaxed);
+    }
+}
+
 /// A stream that holds short writes until the next flush or long write.
 pub(super) struct Http2Stream<T> {
     stream: T,
     held: BytesMut,
+    turn: ReadTurn,
     budget: FrameBudget,
     metrics: ServerMetrics,
 }
 
 impl<T: AsyncWrite + Unpin> Http2Stream<T> {
-    pub(super) fn new(stream: T, metrics: ServerMetrics) -> Self {
+    pub(super) fn new(stream: T, turn: ReadTurn, metrics: ServerMetrics) -> Self {
         Self {
             stream,
             held: BytesMut::new(),
+            turn,
             budget: FrameBudget::new(Instant::now()),
             metrics,
         }
@@ -64,9 +91,15 @@ impl<T: AsyncRead + Unpin> AsyncRead for Http2Stream<T> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.turn.is_over() {
+            // A task that wakes itself goes to the end of the queue.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         let read = buffer.filled().get(before..).unwrap_or_default();
+        self.turn.read(read.len());
         if self.budget.read(read) {
             return Poll::Ready(Ok(()));
         }
@@ -155,7 +188,7 @@ mod tests {
             takes,
             ..Socket::default()
         };
-        let mut gathering = Http2Stream::new(socket, ServerMetrics::default());
+        let mut gathering = Http2Stream::new(socket, ReadTurn::default(), ServerMetrics::default());
         let mut expected = Vec::new();
         for (fill, length) in (b'a'..).zip(lengths) {
             let part = vec![fill; *length];

@@ -11,6 +11,7 @@
 //! | both fast paths beside hyper, message by message | `generated`, `differential` |
 //! | turns between the proxy's fast path and hyper | `fast_path` |
 //! | turns between the server's fast path and hyper | `server_fast_path` |
+//! | turns between the connections of one thread | `turns` |
 //!
 //! What the gateway makes of a [`ForwardError`](tollgate_http::proxy::ForwardError) is tested in `tollgate-server`.
 
@@ -32,3 +33,4 @@ mod protocols;
 mod proxy;
 mod server_fast_path;
 mod shares;
+mod turns;
