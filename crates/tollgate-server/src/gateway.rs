@@ -195,3 +195,85 @@ fn on_rejected_head(metrics: &GatewayMetrics, log: Option<&AccessLog>) -> OnReje
         }
     })
 }
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use tokio::net::TcpListener;
+    use tollgate::{Limiter, RuleSet};
+    use tollgate_testing::client::responses_to;
+    use tollgate_tower::identity::Identity;
+
+    use super::*;
+    use crate::live::Live;
+    use crate::traces::{TraceMetrics, Tracer};
+
+    const CONFIG: &str = "
+gateway: { listen: 127.0.0.1:0, upstreams: [{ to: \"http://127.0.0.1:9\" }], max_delay: 20ms, access_log: json }
+traces: { endpoint: \"http://127.0.0.1:9\", sample: 1 }
+identity: { client: [\"api_key:X-API-Key\", \"header:X-User\", ip] }
+rules:
+  - { id: users, match: { path: \"/users/{id}\" }, per: [client, route], limit: \"1/h\" }
+  - { id: soon, match: { path: /soon }, per: [], limit: \"100/s queue 5\" }
+  - { id: late, match: { path: /late }, per: [client], limit: \"1/h queue 5\" }
+";
+
+    /// Identities resolved and requests matched on this thread.
+    fn counts() -> (u64, u64) {
+        (
+            Identity::resolved_on_this_thread(),
+            RuleSet::matched_on_this_thread(),
+        )
+    }
+
+    /// With the access log and traces, on one thread.
+    #[tokio::test]
+    async fn each_request_is_identified_and_matched_once() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let config = tollgate_config::parse(CONFIG, &|_| None).unwrap();
+        let mut front = config.gateway.as_ref().unwrap().front.clone();
+        front.access_log_file = Some(file.path().to_owned());
+        let registry = &mut Registry::default();
+        let traces = config.traces.as_ref().unwrap();
+        let tracer = Tracer::start(traces, TraceMetrics::new(registry)).unwrap();
+        let live = Live::fixed(config.policy.policy());
+        let decider = Decider::new(live, Limiter::in_memory(), None).with_tracer(tracer);
+        let proxy = proxy(config.gateway.as_ref().unwrap(), &decider, registry).unwrap();
+        let metrics = GatewayMetrics::new(registry);
+        let (log, writer) = AccessLog::start(&front, &metrics).unwrap().unzip();
+        let handler = handlers(&front, &decider, &proxy, &metrics, log)();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let server = tokio::spawn(tollgate_http::server::serve(
+            listener,
+            ServerConfig::default(),
+            stop.clone(),
+            handler,
+        ));
+        for (head, status, matched) in [
+            ("GET /users/1 HTTP/1.1\r\nX-User: a", 502, 1),
+            ("GET /users/1 HTTP/1.1\r\nX-User: a", 429, 1),
+            ("GET /soon HTTP/1.1", 502, 1),
+            ("GET /soon HTTP/1.1", 502, 1),
+            ("GET /late HTTP/1.1", 502, 1),
+            ("GET /late HTTP/1.1", 429, 1),
+            ("GET /a%2Fb HTTP/1.1", 400, 0),
+            ("GET / HTTP/1.1\r\nX-User: a\r\nX-User: b", 400, 0),
+            ("GET / HTTP/1.1\r\nHost: b", 400, 0),
+        ] {
+            let before = counts();
+            let request = format!("{head}\r\nHost: a\r\nConnection: close\r\n\r\n");
+            let responses = responses_to(address, request).await;
+            assert_eq!(responses[0].status, status, "{head}");
+            let after = counts();
+            let made = (after.0 - before.0, after.1 - before.1);
+            assert_eq!(made, (1, matched), "{head}");
+        }
+        stop.cancel();
+        server.await.unwrap();
+        drop((decider, proxy));
+        writer.unwrap().join().unwrap();
+        let log = std::fs::read_to_string(file.path()).unwrap();
+        assert_eq!(log.lines().count(), 9, "{log}");
+    }
+}

@@ -87,6 +87,11 @@ use source::{Kind, Scheme};
 pub(crate) use value::{LONGEST_ID, LONGEST_PLAN, check_text};
 use value::{LONGEST_KEY, single, single_text, trimmed};
 
+#[cfg(debug_assertions)]
+thread_local! {
+    static RESOLVED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// Tells who is calling.
 #[derive(Clone, Debug)]
 pub struct Identity {
@@ -261,6 +266,14 @@ impl Identity {
         }
     }
 
+    /// How many clients this thread has identified: for tests that it is done once for each request.
+    #[cfg(debug_assertions)]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn resolved_on_this_thread() -> u64 {
+        RESOLVED.get()
+    }
+
     /// Every source that this peer may use is judged, also behind the one that yields the client: so a request is refused or not
     /// whatever the order of the sources.
     fn find(
@@ -270,6 +283,8 @@ impl Identity {
         clients: &Clients,
         observer: &mut impl Observer,
     ) -> (Caller, ProxyChain, Option<HeaderError>) {
+        #[cfg(debug_assertions)]
+        RESOLVED.set(RESOLVED.get() + 1);
         let chain = self.proxies.chain(peer, headers);
         let ip = address::counted(chain.address, self.ipv6_prefix);
         let mut caller = Caller {

@@ -26,6 +26,11 @@ use crate::name::Name;
 use crate::path::{ForwardedPath, Path, PathError, PathRules, Pattern};
 use crate::request::Request;
 
+#[cfg(debug_assertions)]
+thread_local! {
+    static MATCHED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// The largest number of tiers of one decision.
 const MAX_TIERS: usize = 255;
 
@@ -392,6 +397,8 @@ impl RuleSet {
     /// Finds the rules that apply to this request.
     #[inline]
     pub fn matching<'a>(&'a self, request: &'a Request<'_>) -> MatchedRules<'a> {
+        #[cfg(debug_assertions)]
+        MATCHED.set(MATCHED.get() + 1);
         if self.is_unconditional {
             let rules = self.families.iter().filter_map(|f| f.rule_for(request));
             return MatchedRules {
@@ -402,6 +409,14 @@ impl RuleSet {
             };
         }
         self.matching_conditions(request)
+    }
+
+    /// How many requests this thread has matched: for tests that each is matched once.
+    #[cfg(debug_assertions)]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn matched_on_this_thread() -> u64 {
+        MATCHED.get()
     }
 
     fn matching_conditions<'a>(&'a self, request: &'a Request<'_>) -> MatchedRules<'a> {
