@@ -124,3 +124,28 @@ impl fmt::Debug for Tracer {
         f.debug_struct("Tracer").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tracer(sample: f64) -> Tracer {
+        Tracer(Arc::new(Inner {
+            sample,
+            spans: channel(1).0,
+            metrics: TraceMetrics::default(),
+            stop: CancellationToken::new(),
+            stopped: Mutex::default(),
+        }))
+    }
+
+    #[test]
+    fn the_configured_share_of_requests_is_sampled() {
+        for (sample, fewest, most) in [(0.0, 0, 0), (0.01, 700, 1_300), (1.0, 100_000, 100_000)] {
+            let (tracer, headers) = (tracer(sample), HeaderMap::new());
+            let spans = (0..100_000).filter_map(|_| tracer.sample("check", &headers));
+            let sampled = spans.count();
+            assert!((fewest..=most).contains(&sampled), "{sampled} of {sample}");
+        }
+    }
+}
