@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 use tollgate::{BucketKind, Dimension, MatchedRules, Rule, RuleSet, Usage};
 use tollgate_config::document::listed;
 use tollgate_config::text::escaped;
+use tollgate_tower::identity::Identity;
 use tollgate_tower::policy::{Policy, RequestAttributes};
 
 use crate::decider::{bucket_values, dimension_name};
@@ -104,15 +105,18 @@ fn client(subject: &RequestAttributes<'_>) -> Option<String> {
 /// What clients are called, unless this one is known or named by its address.
 fn hint(policy: &Policy, subject: &RequestAttributes<'_>) -> Option<String> {
     let client = subject.client.as_deref()?;
-    if policy.clients().contains(client) || client.starts_with("ip:") {
-        return None;
-    }
-    let sources = policy.identity().client_sources().iter();
+    let is_named = policy.clients().contains(client) || client.starts_with("ip:");
+    (!is_named).then(|| naming_hint(policy.identity()))
+}
+
+/// What clients are called that nobody knows.
+pub(crate) fn naming_hint(identity: &Identity) -> String {
+    let sources = identity.client_sources().iter();
     let names: Vec<String> = (sources.filter(|source| source.is_claimed()))
         .filter_map(|source| Some(format!("{}:ID", source.header_name()?)))
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    Some(match names.is_empty() {
+    match names.is_empty() {
         true => "no client of the configuration has this id, and no header names clients; `tollgate explain` shows the name of \
                  a request's client"
             .to_owned(),
@@ -120,7 +124,7 @@ fn hint(policy: &Policy, subject: &RequestAttributes<'_>) -> Option<String> {
             "no client of the configuration has this id; clients that a header names are called {}, as `tollgate explain` shows",
             listed(&names, "or")
         ),
-    })
+    }
 }
 
 fn buckets(

@@ -5,20 +5,29 @@ use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::HeaderMap;
-use tollgate_config::Config;
 use tollgate_config::text::escaped;
+use tollgate_config::{Config, RulesFrom};
+use tollgate_tower::identity::Clients;
 
 use super::inputs::DatabaseTarget;
 use super::write_table;
 use crate::cli::ViolationsArgs;
-use crate::database::{ViolationFilter, ViolationRow};
+use crate::database::{Database, DatabaseError, ViolationFilter, ViolationRow};
 use crate::failure::Failure;
 use crate::time::{unix_micros, utc_second};
+use crate::usage::naming_hint;
 
 pub(super) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<(), Failure> {
     let target = DatabaseTarget::of(&args.target)?;
-    let filter = filter(&target, args);
-    let rows = target.run(async |database| database.violations(&filter).await)?;
+    let (rows, hint) = target.run(async |database| {
+        let client = match &args.client {
+            Some(client) => Some(Client::find(client, &target, database).await?),
+            None => None,
+        };
+        let filter = filter(&target, args, client.as_ref());
+        let rows = database.violations(&filter).await?;
+        Ok((rows, client.and_then(|client| client.hint)))
+    })?;
     if args.json {
         for row in &rows {
             serde_json::to_writer(&mut *out, row).map_err(std::io::Error::from)?;
@@ -28,12 +37,8 @@ pub(super) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<
     }
     if rows.is_empty() {
         writeln!(out, "no violations")?;
-        if let Some(client) = args.client.as_ref().filter(|client| !client.contains(':')) {
-            let client = escaped(client, 128);
-            writeln!(
-                out,
-                "hint: clients that a header names are called like x-user-id:{client}"
-            )?;
+        if let Some(hint) = hint {
+            writeln!(out, "hint: {hint}")?;
         }
         return Ok(());
     }
@@ -52,6 +57,48 @@ pub(super) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<
     Ok(write_table(out, head, &rows)?)
 }
 
+/// A client as it was named, by the name under which it is counted.
+struct Client {
+    name: String,
+    /// What clients are called, if nobody knows this one.
+    hint: Option<String>,
+}
+
+impl Client {
+    async fn find(
+        text: &str,
+        target: &DatabaseTarget,
+        database: &Database,
+    ) -> Result<Self, DatabaseError> {
+        let Some(config) = &target.config else {
+            let hint =
+                "without a configuration (-c FILE), give the whole name, such as x-user-id:42";
+            return Ok(Self {
+                name: text.to_owned(),
+                hint: (!text.contains(':')).then(|| hint.to_owned()),
+            });
+        };
+        let text = text.trim_matches([' ', '\t']);
+        let (identity, mut clients) = (&config.policy.identity, &config.policy.clients);
+        let nobody = Clients::default();
+        if config.rules_from == RulesFrom::Database {
+            clients = &nobody;
+            let (_, stored) = database.list(&target.scope).await?;
+            let mut active = stored.iter().filter(|client| client.active);
+            if active.any(|client| client.document["id"] == text) {
+                return Ok(Self {
+                    name: text.to_owned(),
+                    hint: None,
+                });
+            }
+        }
+        let name = identity.client_name(text, clients).into_owned();
+        let is_named = clients.contains(&name) || name.starts_with("ip:");
+        let hint = (!is_named).then(|| naming_hint(identity));
+        Ok(Self { name, hint })
+    }
+}
+
 /// An address as it is stored, which is the form in which it is counted.
 fn counted(ip: IpAddr, config: Option<&Config>) -> IpAddr {
     let identity = config.map(|config| config.policy.identity.clone());
@@ -60,11 +107,15 @@ fn counted(ip: IpAddr, config: Option<&Config>) -> IpAddr {
 }
 
 /// The filter, with texts as they were stored.
-fn filter(target: &DatabaseTarget, args: &ViolationsArgs) -> ViolationFilter {
+fn filter(
+    target: &DatabaseTarget,
+    args: &ViolationsArgs,
+    client: Option<&Client>,
+) -> ViolationFilter {
     let since = |since| SystemTime::now().checked_sub(since).unwrap_or(UNIX_EPOCH);
     ViolationFilter {
         scope: Some(target.scope.clone()),
-        client: args.client.as_deref().map(|client| escaped(client, 128)),
+        client: client.map(|client| escaped(&client.name, 128)),
         ip: (args.ip).map(|ip| counted(ip, target.config.as_ref()).to_string()),
         rule: args.rule.as_deref().map(|rule| escaped(rule, 128)),
         since_us: args.since.map(since).map(unix_micros),

@@ -532,6 +532,65 @@ fn a_client_has_one_name_at_every_listener() {
     assert_eq!(figures(&forgotten["forgotten"]), [used("client", 1, 3)]);
 }
 
+/// The same in the audit trail, with clients from the file and from the database.
+#[test]
+fn violations_are_found_by_the_one_name_of_a_client() {
+    let clients = "clients: [{ id: merchant_123 }]\n";
+    let rules = "rules: [{ id: client, per: [client], limit: \"1/h burst 1\" }]\n";
+    for from in ["file", "database"] {
+        let program = program();
+        let in_file = if from == "file" {
+            format!("{clients}{rules}")
+        } else {
+            program.write("rules.yaml", &format!("{clients}{rules}"));
+            let import = [
+                "rules",
+                "import",
+                "rules.yaml",
+                "--database",
+                "sqlite:trail.db",
+            ];
+            let _ = program.stdout(&import);
+            String::new()
+        };
+        let upstream = Upstream::start();
+        let config = format!(
+            "gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ to: \"http://{}\" }}] }}
+database: {{ url: \"sqlite:trail.db\" }}
+rules_from: {from}
+log: {{ format: json }}
+identity: {{ client: [\"header:X-Account\", ip], trusted_proxies: [127.0.0.1] }}
+{in_file}",
+            upstream.address,
+        );
+        let mut server = program.serve(&config);
+        for client in ["42", "merchant_123"] {
+            let line = format!("X-Account: {client}");
+            let get = || server.get("gateway", "/", &[&line]).status;
+            assert_eq!([get(), get()], [200, 429]);
+        }
+        server.stop();
+        let violations = |client: &str| server.program.stdout(&["violations", "--client", client]);
+        for (client, name) in [
+            ("42", "x-account:42"),
+            ("x-account:42", "x-account:42"),
+            (" 42\t", "x-account:42"),
+            ("merchant_123", " merchant_123 "),
+        ] {
+            let found = violations(client);
+            assert_eq!(found.lines().count(), 2, "{from} {client}: {found}");
+            assert!(found.contains(name), "{from} {client}: {found}");
+        }
+        let nobody = violations("43");
+        assert!(
+            nobody.starts_with("no violations\nhint: no client"),
+            "{nobody}"
+        );
+        assert!(nobody.contains("x-account:ID"), "{nobody}");
+        assert!(!nobody.contains("x-user-id"), "{nobody}");
+    }
+}
+
 /// Spaces and tabs around a name, which HTTP/2 carries in headers, name no other client.
 #[test]
 fn spaces_around_names_are_ignored_at_every_listener() {
