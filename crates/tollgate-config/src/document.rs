@@ -7,7 +7,6 @@
 //! The tree is built from the events of `saphyr-parser`, which have a position for every key and value. Libraries that
 //! fill structs stop at the first error.
 
-mod environment;
 mod mask;
 mod parse;
 mod problem;

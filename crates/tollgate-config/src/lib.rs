@@ -5,7 +5,6 @@
 //! [`ConfigFile`] reads the text files that a configuration names, and can check its certificates.
 
 mod answers;
-mod certificates;
 mod conditions;
 mod config;
 pub mod document;
@@ -17,7 +16,6 @@ mod listeners;
 mod policy;
 mod rules;
 mod secret;
-mod sections;
 mod storage;
 mod template;
 pub mod text;
@@ -25,13 +23,12 @@ mod traces;
 mod values;
 mod warnings;
 
-pub use config::{Config, Summary};
+pub use config::{Config, Summary, parse};
 pub use file::ConfigFile;
 pub use gateway::{AccessLogFormat, Front, Gateway, Preflights};
 pub use listeners::{Admin, ConnectionLimits, Rls, Service, WaitingLimits};
 pub use policy::PolicyConfig;
 pub use secret::{Secret, Url};
-pub use sections::parse;
 pub use storage::{
     AuditConfig, DEFAULT_SCOPE, DatabaseSettings, LogConfig, LogFormat, LogLevel, RedisSettings,
     RulesFrom, StoreConfig, WatchConfig,

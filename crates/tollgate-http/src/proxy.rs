@@ -6,14 +6,12 @@
 //! whose), `pool` (idle and new connections), `health` and `checks`, `tunnel` (WebSocket), `metrics`.
 
 mod checks;
-mod config;
 mod connection;
 mod error;
 pub mod fast_path;
 mod forward;
 mod health;
 mod hyper_connection;
-mod metrics;
 mod pool;
 mod request_head;
 mod response_body;
@@ -44,11 +42,10 @@ use slots::SlotClaim;
 use tunnel::Tunnels;
 use upstream::Upstream;
 
-pub use config::{HealthCheck, HostHeader, Protocol, ProxySettings, UpstreamConfig};
-pub use error::{ForwardError, ProxyError};
-pub use metrics::ProxyMetrics;
+pub use error::{ForwardError, ProxyError, ProxyMetrics};
 pub use response_body::ProxyBody;
 pub use tunnel::{Tunnel, TunnelEnd};
+pub use upstream::{HealthCheck, HostHeader, Protocol, ProxySettings, UpstreamConfig};
 
 /// The client of a request, and its path.
 #[derive(Clone, Copy)]

@@ -25,45 +25,43 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the listeners of the configuration: gateway, decision service and admin. Without a configuration, run a demo.
-    #[command(after_help = SERVE_EXAMPLES)]
+    #[command(after_help = include_str!("../assets/help/serve.txt"))]
     Serve(ServeArgs),
 
     /// Run the five algorithms on the same arrivals and compare what each admits.
-    #[command(long_about = SIMULATE_ABOUT, after_help = SIMULATE_EXAMPLES)]
+    #[command(long_about = include_str!("../assets/help/simulate-about.txt"), after_help = include_str!("../assets/help/simulate.txt"))]
     Simulate(SimulateArgs),
 
     /// Report all errors in a configuration, and what is probably a mistake.
-    #[command(after_help = CHECK_CONFIG_EXAMPLES)]
+    #[command(after_help = include_str!("../assets/help/check-config.txt"))]
     CheckConfig(CheckConfigArgs),
 
     /// Write a configuration to start with, complete and explained.
     Init(InitArgs),
 
     /// Show the client of a request, the rules that apply and why others do not, and usage. Charges nothing.
-    #[command(after_help = EXPLAIN_EXAMPLES)]
+    #[command(after_help = include_str!("../assets/help/explain.txt"))]
     Explain(ExplainArgs),
 
     /// Show what a client has used of every rule, and when it is full again. Changes nothing.
-    #[command(after_help = INSPECT_EXAMPLES)]
+    #[command(after_help = include_str!("../assets/help/inspect.txt"))]
     Inspect(SubjectArgs),
 
     /// Forget what a client has used, so that its limits are full again.
-    #[command(after_help = RESET_EXAMPLES)]
+    #[command(after_help = include_str!("../assets/help/reset.txt"))]
     Reset(ResetArgs),
 
     /// List and change the rules in the database.
-    #[command(after_help = database::RULES_EXAMPLES)]
+    #[command(after_help = include_str!("../assets/help/rules.txt"))]
     Rules(RulesArgs),
 
     /// Show the audit trail: which clients were denied by which rules.
-    #[command(after_help = database::VIOLATIONS_EXAMPLES)]
+    #[command(after_help = include_str!("../assets/help/violations.txt"))]
     Violations(ViolationsArgs),
 }
 
 /// The default configuration file.
 pub(crate) const CONFIG_FILE: &str = "tollgate.yaml";
-
-const SERVE_EXAMPLES: &str = include_str!("../assets/help/serve.txt");
 
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
@@ -71,8 +69,6 @@ pub(crate) struct ServeArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
-
-const CHECK_CONFIG_EXAMPLES: &str = include_str!("../assets/help/check-config.txt");
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckConfigArgs {
@@ -92,8 +88,6 @@ pub(crate) struct CheckConfigArgs {
     #[arg(long)]
     pub(crate) no_files: bool,
 }
-
-const EXPLAIN_EXAMPLES: &str = include_str!("../assets/help/explain.txt");
 
 #[derive(Args, Debug)]
 pub(crate) struct ExplainArgs {
@@ -138,10 +132,6 @@ pub(crate) struct InitArgs {
     #[arg(long)]
     pub(crate) force: bool,
 }
-
-const INSPECT_EXAMPLES: &str = include_str!("../assets/help/inspect.txt");
-
-const RESET_EXAMPLES: &str = include_str!("../assets/help/reset.txt");
 
 /// Whose usage.
 #[derive(Args, Debug)]
@@ -197,10 +187,6 @@ pub(crate) struct ResetArgs {
     #[arg(long, conflicts_with_all = ["client", "ip", "attribute"])]
     pub(crate) everybody: bool,
 }
-
-const SIMULATE_ABOUT: &str = include_str!("../assets/help/simulate-about.txt");
-
-const SIMULATE_EXAMPLES: &str = include_str!("../assets/help/simulate.txt");
 
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {

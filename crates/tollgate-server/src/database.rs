@@ -4,7 +4,6 @@
 //! ends in time, with an error if the database is unavailable, slow or full.
 
 mod address;
-mod encryption;
 mod error;
 mod import;
 mod row;
@@ -306,7 +305,7 @@ fn postgres_pool(
         ])
         .disable_statement_logging();
     let options =
-        encryption::encrypted(options, url).map_err(|problem| address.rejected(&problem))?;
+        address::encrypted(options, url).map_err(|problem| address.rejected(&problem))?;
     // One more for notifications.
     Ok(pool_options(config, config.connections + 1).connect_lazy_with(options))
 }

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::Path;
 
+use super::scenario::{Arrival, Traffic};
 use super::text::grouped;
-use super::traffic::{Arrival, Traffic};
 
 /// Maximum number of requests, which take a quarter of a gigabyte.
 const MAX_ARRIVALS: usize = 10_000_000;

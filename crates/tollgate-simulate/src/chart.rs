@@ -9,14 +9,14 @@ use std::ops::Range;
 
 use tollgate::Algorithm;
 
-pub(super) use drawing::Drawing;
-
 use super::figures::Comparison;
+use super::scenario::Traffic;
 use super::text::{grouped, span, span_name, to_us};
-use super::traffic::Traffic;
 use axis::{Bins, Scale, time_ticks};
 use drawing::{Anchor, Text};
 use panel::{Area, DENIED, Frame, INK, LIMIT, MUTED, PAPER, colour_of, queued};
+
+pub(super) use drawing::Drawing;
 
 const WIDTH: u16 = 1_200;
 const HEIGHT: u16 = 1_100;

@@ -8,10 +8,9 @@ use serde::{Serialize, Serializer};
 use tollgate::{Algorithm, Limit};
 
 use super::files::ChartPaths;
-use super::limits::Limits;
-use super::run::{self, Admission, Progress};
+use super::run::{self, Admission, Limits, Progress};
+use super::scenario::Traffic;
 use super::text::percentage;
-use super::traffic::Traffic;
 
 /// The same traffic through five algorithms.
 pub(super) struct Comparison {

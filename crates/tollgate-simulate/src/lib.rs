@@ -1,22 +1,19 @@
 //! The command `tollgate simulate`: runs the five algorithms over the same arrivals and shows what each admits, as a table
 //! and a chart.
 //!
-//! Arrivals are from a `scenario` or a CSV file (`arrivals_csv`), and `limits` derives one limit for each algorithm. `run`
-//! asks the engine, `figures` compares, and `table`, `explanation` and `chart` show the result.
+//! Arrivals are from a `scenario` or a CSV file (`arrivals_csv`). `run` derives one limit for each algorithm and asks the engine,
+//! `figures` compares, and `table`, `explanation` and `chart` show the result.
 
 mod arrivals_csv;
 mod chart;
 mod explanation;
 mod figures;
 mod files;
-mod limits;
 mod run;
 mod scenario;
 mod table;
 mod text;
-mod traffic;
 
-use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
@@ -26,9 +23,9 @@ pub use scenario::Scenario;
 
 use figures::{Comparison, Report};
 use files::ChartPaths;
-use limits::Limits;
+use run::Limits;
 use table::Paint;
-use traffic::Traffic;
+use scenario::Traffic;
 
 /// What to simulate, and how to show the result.
 #[derive(Clone, Debug)]
@@ -123,38 +120,24 @@ fn write_text(
 }
 
 /// Why a simulation has no result.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulateError {
     /// The limit or the arrivals are not valid.
+    #[error("{0}")]
     BadInput(String),
     /// The chart could not be drawn or written.
+    #[error("{0}")]
     Unavailable(String),
     /// The result could not be printed.
-    Output(io::Error),
+    #[error("cannot print the result: {0}")]
+    Output(#[from] io::Error),
 }
-
-impl fmt::Display for SimulateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BadInput(text) | Self::Unavailable(text) => f.write_str(text),
-            Self::Output(error) => write!(f, "cannot print the result: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for SimulateError {}
 
 impl From<LimitError> for SimulateError {
     fn from(error: LimitError) -> Self {
         Self::BadInput(format!(
             "the limit does not work for all five algorithms: {error}"
         ))
-    }
-}
-
-impl From<io::Error> for SimulateError {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
     }
 }

@@ -100,9 +100,9 @@ fn aligned(row: &Row, widths: &[usize; 9], paint: impl Fn(usize, String) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Limits;
+    use crate::run::Limits;
     use crate::scenario::Scenario;
-    use crate::traffic::Traffic;
+    use crate::scenario::Traffic;
 
     #[test]
     fn columns_line_up_and_plain_text_has_no_escapes() {

@@ -1,4 +1,5 @@
-//! From bytes to a tree.
+//! From bytes to a tree. `${NAME}` and `${NAME:-default}` in values are replaced after parsing: the value of a variable is never
+//! structure.
 //!
 //! Where a text stops being YAML, reading goes on, so that problems elsewhere are reported as well: the broken block (a
 //! section, or an item of its list) is blanked, and the text is read again. The value of the block is unknown, so nothing in
@@ -6,7 +7,6 @@
 
 mod builder;
 
-use super::environment::Environment;
 use super::problem::{Location, Problems};
 use super::{Node, Span};
 use crate::document::problem::Problem;
@@ -256,6 +256,70 @@ fn blocks(text: &str) -> Vec<Block> {
         start = end;
     }
     blocks
+}
+
+/// Looks up the value of a variable.
+pub(crate) type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+/// Why a variable could not be replaced.
+pub(super) enum VariableError {
+    Unset(String),
+    Syntax,
+}
+
+/// A value with its variables replaced.
+#[derive(Default)]
+pub(super) struct Replaced {
+    pub(super) text: String,
+    pub(super) has_variables: bool,
+}
+
+/// Replaces the variables of a value, and `$$` by a dollar.
+pub(super) fn replace_variables(
+    written: &str,
+    env: &Environment<'_>,
+) -> Result<Replaced, VariableError> {
+    let mut replaced = Replaced::default();
+    let mut rest = written;
+    while let Some((before, after)) = rest.split_once('$') {
+        replaced.text.push_str(before);
+        if let Some(after) = after.strip_prefix('{') {
+            let (inside, after) = after.split_once('}').ok_or(VariableError::Syntax)?;
+            replaced.text.push_str(&value_of(inside, env)?);
+            replaced.has_variables = true;
+            rest = after;
+        } else {
+            replaced.text.push('$');
+            rest = after.strip_prefix('$').unwrap_or(after);
+        }
+    }
+    replaced.text.push_str(rest);
+    Ok(replaced)
+}
+
+/// The value of `NAME` or `NAME:-default`.
+fn value_of(inside: &str, env: &Environment<'_>) -> Result<String, VariableError> {
+    let (name, default) = match inside.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inside, None),
+    };
+    if !is_name(name) {
+        return Err(VariableError::Syntax);
+    }
+    match (env(name), default) {
+        // As in a shell, the default also replaces an empty value.
+        (Some(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),
+        (Some(value), _) => Ok(value),
+        (None, Some(default)) => Ok(default.to_owned()),
+        (None, None) => Err(VariableError::Unset(name.to_owned())),
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    name.len() <= 128
+        && name.chars().all(allowed)
+        && name.starts_with(|c: char| !c.is_ascii_digit())
 }
 
 #[cfg(test)]

@@ -7,10 +7,9 @@ use http::{Request, Uri};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::config::HealthCheck;
 use super::forward::send_http2;
 use super::pool::{Connected, connect};
-use super::upstream::{Server, Upstream};
+use super::upstream::{HealthCheck, Server, Upstream};
 use crate::body::LimitedBody;
 use crate::timeout::timeout;
 

@@ -23,13 +23,13 @@ use hyper::client::conn::http2;
 use tokio::time::Instant;
 
 use super::UpstreamRoute;
-use super::config::HostHeader;
 use super::connection::{ReceivedBody, SendError, UpstreamConnection, poll_response_timeout};
 use super::error::ForwardError;
 use super::pool::Connected;
 use super::pool::ConnectionPool;
 use super::request_head;
 use super::slots::{RequestSlot, SlotClaim};
+use super::upstream::HostHeader;
 use super::upstream::{Server, Upstream};
 use crate::body::LimitedBody;
 use crate::timeout::RollingTimeout;

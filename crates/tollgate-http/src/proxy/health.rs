@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::config::UpstreamConfig;
+use super::upstream::UpstreamConfig;
 
 const MAX_ASIDE: Duration = Duration::from_secs(60);
 

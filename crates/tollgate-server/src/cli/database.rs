@@ -7,10 +7,6 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use tollgate::Limit;
 
-pub(super) const RULES_EXAMPLES: &str = include_str!("../../assets/help/rules.txt");
-
-pub(super) const VIOLATIONS_EXAMPLES: &str = include_str!("../../assets/help/violations.txt");
-
 /// Which database.
 #[derive(Args, Debug)]
 pub(crate) struct DatabaseArgs {

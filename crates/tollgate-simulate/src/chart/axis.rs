@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::super::limits::Limits;
-use super::super::run::Admission;
+use super::super::run::{Admission, Limits};
+use super::super::scenario::Arrival;
 use super::super::text::{decimal, grouped, span_name, to_f64, to_us};
-use super::super::traffic::Arrival;
 
 /// Maximum number of ticks on the time axis, so that labels do not touch. Times of day are longer.
 const MAX_TICKS: u64 = 12;

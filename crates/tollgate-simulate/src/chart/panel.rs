@@ -3,7 +3,7 @@
 use tollgate::Algorithm;
 
 use super::super::figures::Outcome;
-use super::super::limits::Limits;
+use super::super::run::Limits;
 use super::super::text::{delay, grouped, percent, span_name, to_us};
 use super::axis::{Bins, Scale, TimeTick, share, value_label, value_ticks};
 use super::drawing::{Anchor, Colour, Drawing, Text};

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span as Marks, StrInput};
 
 use super::{Document, MAX_DEPTH, MAX_NODES};
-use crate::document::environment::{Environment, Replaced, VariableError};
+use crate::document::parse::{Environment, Replaced, VariableError};
 use crate::document::problem::{Location, Problem};
 use crate::document::reading::shortened;
-use crate::document::{Entry, Node, Positions, Scalar, Span, Value, environment, joined};
+use crate::document::{Entry, Node, Positions, Scalar, Span, Value, joined};
 
 /// A list or a map that is not complete.
 enum Open {
@@ -192,7 +192,7 @@ impl<'a> Builder<'a> {
         if !scalar.text.contains('$') {
             return Value::Scalar(scalar);
         }
-        match environment::replace(&scalar.text, self.env) {
+        match super::replace_variables(&scalar.text, self.env) {
             Ok(Replaced {
                 text,
                 has_variables,

@@ -214,3 +214,33 @@ fn a_broken_block_is_unknown() {
     };
     assert_eq!(items[1].value, Value::Unknown);
 }
+
+fn text(written: &str) -> Option<String> {
+    let env = |name: &str| match name {
+        "HOST" => Some("db.internal".to_owned()),
+        "EMPTY" => Some(String::new()),
+        "TRICKY" => Some("a: [b, ${HOST}] $$".to_owned()),
+        _ => None,
+    };
+    replace_variables(written, &env).ok().map(|replaced| replaced.text)
+}
+
+#[test]
+fn variables_defaults_and_dollars_are_replaced_once() {
+    for (written, expected) in [
+        ("plain", "plain"),
+        ("redis://${HOST}:6379", "redis://db.internal:6379"),
+        ("${NONE:-localhost}", "localhost"),
+        ("${EMPTY:-full}", "full"),
+        ("${EMPTY}", ""),
+        ("$${HOST}", "${HOST}"),
+        ("cost: 5$", "cost: 5$"),
+        ("$HOST", "$HOST"),
+        ("${TRICKY}", "a: [b, ${HOST}] $$"),
+    ] {
+        assert_eq!(text(written).as_deref(), Some(expected), "{written}");
+    }
+    for wrong in ["${NONE}", "${HOST", "${}", "${1A}", "${HO ST}"] {
+        assert_eq!(text(wrong), None, "{wrong}");
+    }
+}
