@@ -112,6 +112,36 @@ pub(super) fn keys_and_their_source(context: &Context<'_>, problems: &mut Proble
 /// Requests without a header share a bucket, because they have the same value: none.
 pub(super) fn bucket_of_all_without_a_header(context: &Context<'_>, problems: &mut Problems) {
     buckets_of_all_without_a_header(context.rules, problems);
+    buckets_of_all_without_a_name(context, problems);
+}
+
+/// Without `ip` among the sources, requests that no other source names have no client, and share a bucket.
+fn buckets_of_all_without_a_name(context: &Context<'_>, problems: &mut Problems) {
+    let identity = context.identity();
+    if identity.client.iter().any(ClientSource::is_ip) {
+        return;
+    }
+    let claimed = (identity.client.iter()).filter(|source| source.is_claimed());
+    let names: Vec<_> = claimed.filter_map(ClientSource::header_name).collect();
+    let has_name = |rule: &RuleEntry<'_>| {
+        let mut required = (rule.when.attributes.iter())
+            .filter_map(|(attribute, _)| attribute.as_str().strip_prefix("header:"));
+        required.any(|header| names.iter().any(|name| *name == header))
+    };
+    let counts_by_client = |rule: &&RuleEntry<'_>| {
+        counts_by(rule, Dimension::Client) && !counts_by(rule, Dimension::Ip)
+    };
+    let rules = context.rules_in_force().filter(counts_by_client);
+    for rule in rules.filter(|rule| rule.rule.plan_name().is_none() && !has_name(rule)) {
+        let message = "all requests of clients without a name share one bucket, whoever sends them, because identity.client has no `ip`";
+        let help = "add ip to identity.client, after the other sources";
+        problems
+            .warning(rule.input.location_of("per"), message, help)
+            .related(
+                context.root.location_of("identity.client").span,
+                "these name clients",
+            );
+    }
 }
 
 /// The same for rules that are not in a configuration.

@@ -299,6 +299,32 @@ fn a_database_without_verified_tls() {
 }
 
 #[test]
+fn a_bucket_of_all_clients_without_a_name() {
+    let text = format!(
+        "{GATEWAY}identity: {{ client: [\"header:X-User-Id\"], trusted_proxies: 10.0.0.0/8 }}\n\
+         rules: [{{ id: a, per: [client], limit: \"10/s\" }}]\n"
+    );
+    let says = "rules[0].per: all requests of clients without a name share one bucket";
+    for better in [
+        ("User-Id\"]", "User-Id\", ip]"),
+        ("per: [client]", "per: [client, ip]"),
+        ("per: [client]", "per: [ip]"),
+        ("per: [", "match: { headers: { X-User-Id: \"*\" } }, per: ["),
+        ("limit: \"10/s\"", "limit: \"10/s\", mode: off"),
+    ] {
+        warns(&text, says, better);
+    }
+    // Another header, or a key that may be unknown, is no name.
+    for other in [
+        text.replace("per: [", "match: { headers: { X-Other: \"*\" } }, per: ["),
+        text.replace("header:X-User-Id", "api_key:X-Key")
+            .replace("per: [", "match: { headers: { X-Key: \"*\" } }, per: ["),
+    ] {
+        assert!(warnings(&other).contains(says), "{other}");
+    }
+}
+
+#[test]
 fn a_bucket_of_all_requests_without_a_header() {
     let text = format!(
         "{GATEWAY}rules: [{{ id: a, per: [\"header:X-Tenant\", route], limit: \"10/s\" }}, {{ id: b, per: [ip], limit: \"9/s\" }}]\n"
