@@ -177,9 +177,9 @@ impl LimitedBody {
     }
 
     /// Filters the trailers for an upstream.
-    pub(crate) fn reserve(&mut self, names: &ReservedNames) {
+    pub(crate) fn reserve(&mut self, names: impl Fn() -> ReservedNames) {
         if let Some(limited) = &mut self.0 {
-            limited.reserved = Some(Arc::clone(names));
+            limited.reserved = Some(names());
         }
     }
 

@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::{BodyStage, LimitedBody};
-use crate::headers::filter_response;
+use crate::headers::{ReservedNames, filter_response};
 use connection::ReceivedBody;
 use forward::Exchange;
 use pool::ConnectionPool;
@@ -58,6 +58,8 @@ pub struct ClientInfo<'a> {
     pub trusts: &'a (dyn Fn(IpAddr) -> bool + Sync),
     /// The path in the normal form by which rules match it; it decides which upstream gets the request.
     pub path: &'a str,
+    /// Returns the names that no trailer may have; called if the request has a body.
+    pub reserved: &'a (dyn Fn() -> ReservedNames + Sync),
 }
 
 /// The result of forwarding a request.
@@ -178,7 +180,7 @@ impl Proxy {
         let (upstream, settings) = (&route.upstream, &route.shared.settings);
         // Boxed, because it is passed on many times.
         let mut request = Box::new(request);
-        request.body_mut().reserve(&settings.reserved);
+        request.body_mut().reserve(client.reserved);
         let may_upgrade = upstream.config.protocol == Protocol::Http1;
         let head = request_head::prepare(&mut request, client, settings, may_upgrade);
         let is_contended = upstream.is_contended();
@@ -325,6 +327,7 @@ mod tests {
             address: [192, 0, 2, 7].into(),
             trusts: &|_| false,
             path: "/",
+            reserved: &|| Arc::new(|_| false),
         };
         let forwarding = proxy.forward(Request::new(LimitedBody::default()), &client);
         let size = size_of_val(&forwarding);

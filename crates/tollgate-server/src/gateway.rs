@@ -59,7 +59,7 @@ impl Gateway {
         stop: CancellationToken,
     ) -> Result<Self, Failure> {
         let front = &config.front;
-        let proxy = proxy(config, decider, registry)?;
+        let proxy = proxy(config, registry)?;
         proxy.watch(&stop);
         let metrics = GatewayMetrics::new(registry.sub_registry_with_prefix("tollgate"));
         let certificate = front.tls.clone().map(Certificate::read).transpose();
@@ -105,15 +105,12 @@ fn tls_failure(error: impl Display) -> Failure {
 
 fn proxy(
     config: &tollgate_config::Gateway,
-    decider: &Decider,
     registry: &mut Registry,
 ) -> Result<Proxy, Failure> {
-    let policies = decider.clone();
     let settings = ProxySettings {
         is_tls: config.front.tls.is_some(),
         via: config.front.via,
         fast_path: config.front.fast_path,
-        reserved: Arc::new(move |name| policies.policy().looks_at(name)),
     };
     Proxy::new(&config.upstreams, settings, &ProxyMetrics::new(registry))
         .map_err(|error| Failure::BadInput(error.to_string()))
@@ -237,7 +234,7 @@ rules:
         let tracer = Tracer::start(traces, TraceMetrics::new(registry)).unwrap();
         let live = Live::fixed(config.policy.policy());
         let decider = Decider::new(live, Limiter::in_memory(), None).with_tracer(tracer);
-        let proxy = proxy(config.gateway.as_ref().unwrap(), &decider, registry).unwrap();
+        let proxy = proxy(config.gateway.as_ref().unwrap(), registry).unwrap();
         let metrics = GatewayMetrics::new(registry);
         let (log, writer) = AccessLog::start(&front, &metrics).unwrap().unzip();
         let handler = handlers(&front, &decider, &proxy, &metrics, log)();

@@ -20,7 +20,6 @@ use super::error::ProxyError;
 use super::error::{ProxyMetrics, UpstreamMetrics};
 use super::health::{FailureEffect, ServerHealth};
 use super::slots::RequestSlots;
-use crate::headers::ReservedNames;
 use crate::tls::client_config;
 
 pub(super) struct Upstream {
@@ -213,8 +212,6 @@ pub struct ProxySettings {
     pub via: bool,
     /// Whether usual HTTP/1.1 exchanges take the [fast path](super::fast_path).
     pub fast_path: bool,
-    /// Headers that mean something to the limiter: no trailer of a request may have such a name.
-    pub reserved: ReservedNames,
 }
 
 impl Default for ProxySettings {
@@ -223,7 +220,6 @@ impl Default for ProxySettings {
             is_tls: false,
             via: false,
             fast_path: true,
-            reserved: Arc::new(|_| false),
         }
     }
 }

@@ -308,6 +308,7 @@ async fn connections_are_reused_and_counted() {
         address: [127, 0, 0, 1].into(),
         trusts: &|_| false,
         path: "/",
+        reserved: &|| std::sync::Arc::new(|_| false),
     };
     let response = worker.forward(request, &client).await.result.unwrap();
     let body = response.into_body().collect().await.unwrap();

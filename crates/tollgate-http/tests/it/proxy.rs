@@ -182,6 +182,7 @@ impl Handler for Forwarding {
                 address: peer.ip(),
                 trusts: &|_| self.options.trusts_all,
                 path: &path,
+                reserved: &|| std::sync::Arc::new(|_| false),
             },
         );
         match forwarding.await.result {

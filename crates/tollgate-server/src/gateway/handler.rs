@@ -124,6 +124,10 @@ impl GatewayHandler {
                 address: context.address(),
                 trusts: &|ip| identity.trusts(ip),
                 path: context.path().unwrap_or_else(|| path.path()),
+                reserved: &|| {
+                    let policy = Arc::clone(context.policy());
+                    Arc::new(move |name| policy.looks_at(name))
+                },
             };
             self.proxy
                 .forward(Request::from_parts(request, body), &client)

@@ -117,6 +117,7 @@ fn forwarded_for(peer: IpAddr, is_trusted: bool, fields: &[(&str, &[u8])]) -> Ve
         address: peer,
         trusts: &|_| is_trusted,
         path: "/a",
+        reserved: &|| std::sync::Arc::new(|_| false),
     };
     let settings = ProxySettings {
         via: true,

@@ -4,14 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Request;
+use http::{HeaderName, Request};
 use http_body_util::{BodyExt as _, Full};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tollgate_testing::gateway::PLENTY;
-use tollgate_testing::upstream::{RawUpstream, read_head};
-use tollgate_testing::{Connection, Response, Running, http2};
+use tollgate_testing::upstream::{RawUpstream, read_head, reply};
+use tollgate_testing::wait::until_value;
+use tollgate_testing::{Connection, Response, Running, Upstream, http2};
 
 use crate::kit;
 
@@ -370,6 +371,39 @@ async fn request_trailers_that_belong_in_a_head_are_dropped() {
         body, "3\r\nabc\r\n0\r\nx-checksum: v\r\n\r\n",
         "{forwarded}"
     );
+}
+
+/// The first request's trailers arrive when a policy is in force that looks at one of them.
+#[tokio::test]
+async fn trailers_are_judged_by_the_policy_of_their_request() {
+    let upstream = Upstream::answering(|request| async move {
+        let body = request.into_body().collect().await.unwrap();
+        let trailers = body.trailers().cloned().unwrap_or_default();
+        let names: Vec<&str> = trailers.keys().map(HeaderName::as_str).collect();
+        reply(200, names.join(" "))
+    });
+    let config = |rules: &str| {
+        format!(
+            "gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ to: {:?} }}] }}\nadmin: {{ listen: 127.0.0.1:0 }}\nlog: {{ format: json }}\n{rules}\n",
+            upstream.url()
+        )
+    };
+    let running = kit::serve(&config(PLENTY));
+    let mut client = Connection::open(running.address("gateway")).await;
+    let head =
+        "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\ntrailer: x-region\r\n\r\n";
+    let (body, trailers) = ("3\r\nabc\r\n", "0\r\nx-region: eu\r\n\r\n");
+    client.send([head, body].concat()).await;
+    upstream.until_hits(1).await;
+    let by_region =
+        "rules: [{ id: eu, match: { headers: { X-Region: [eu] } }, per: [], limit: \"1/h\" }]";
+    running.program.write("tollgate.yaml", &config(by_region));
+    let generation = || running.metric("tollgate_rules_generation");
+    until_value("the next policy", generation, |number| *number == 2.0);
+    client.send(trailers).await;
+    assert_eq!(client.response().await.unwrap().text(), "x-region");
+    let response = client.request([head, body, trailers].concat()).await;
+    assert_eq!(response.text(), "");
 }
 
 #[tokio::test]
