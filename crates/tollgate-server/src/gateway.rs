@@ -103,10 +103,7 @@ fn tls_failure(error: impl Display) -> Failure {
     Failure::BadInput(format!("gateway.tls: {error}"))
 }
 
-fn proxy(
-    config: &tollgate_config::Gateway,
-    registry: &mut Registry,
-) -> Result<Proxy, Failure> {
+fn proxy(config: &tollgate_config::Gateway, registry: &mut Registry) -> Result<Proxy, Failure> {
     let settings = ProxySettings {
         is_tls: config.front.tls.is_some(),
         via: config.front.via,
