@@ -11,7 +11,6 @@ mod connections;
 pub mod fast_path;
 mod frame_budget;
 mod http2_stream;
-mod rejected_target;
 mod state;
 mod tracked;
 mod workers;

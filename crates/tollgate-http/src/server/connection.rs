@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::StatusCode;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -19,7 +18,6 @@ use tokio_rustls::TlsAcceptor;
 
 use super::fast_path::ForHyper;
 use super::http2_stream::{Http2Stream, ReadTurn};
-use super::rejected_target::{HeadStream, RequestCount};
 use super::state::{ConnectionState, Order};
 use super::tracked::{TrackedHandler, TrackedStream};
 use super::{Handler, RejectedHead, ServerConfig, fast_path};
@@ -133,28 +131,19 @@ async fn serve_http<T, H>(
             return;
         };
         let response = std::cell::Cell::new(response);
-        let requests = RequestCount::default();
-        let counted = requests.clone();
         let service = service_fn(move |request| {
             let (response, handler) = (response.take(), handler.clone());
-            let requests = counted.clone();
-            requests.add();
             async move {
                 let request = request.map(Some);
-                let response = match response {
+                Ok::<_, Infallible>(match response {
                     Some(response) => response,
                     None => handler.handle(request, handler.begin_request()).await,
-                };
-                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                    requests.end();
-                }
-                Ok::<_, Infallible>(response)
+                })
             }
         });
         // hyper reads first what the fast path has read already.
         let (reader, writer) = tokio::io::split(stream);
         let stream = tokio::io::join(Cursor::new(read).chain(reader), writer);
-        let stream = HeadStream::new(stream, requests);
         // hyper's own timeout for heads would set a timer for every request, and run while a connection is idle.
         let connection = http1::Builder::new()
             .max_buf_size(config.max_head_bytes.max(8_192))

@@ -10,6 +10,7 @@
 
 mod inbox;
 mod message;
+mod rejected_target;
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -22,11 +23,11 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
 use super::state::{ConnectionState, Order};
 use super::tracked::{TrackedBody, TrackedHandler, close_after};
-use super::{Handler, ServerConfig};
+use super::{Handler, RejectedHead, ServerConfig};
 use inbox::Inbox;
 
-pub(super) use message::push_date;
 pub use message::{parse_request, write_head};
+pub use rejected_target::rejection;
 
 /// Bodies up to this many bytes are sent in one write with their head.
 const MAX_JOINED_BYTES: usize = 4 * 1_024;
@@ -61,6 +62,13 @@ pub(super) async fn serve<H: Handler>(
             }
         }
         let Some((request, end)) = parse_request(inbox.bytes(), config.max_head_bytes) else {
+            if let Some(response) = rejection(inbox.bytes()) {
+                config.metrics.closed("malformed");
+                (config.on_rejected_head)(handler.peer, RejectedHead::Malformed);
+                stream.write_all(&response).await.ok()?;
+                let _ = stream.shutdown().await;
+                return None;
+            }
             // It may have arrived with the request before it, and its time counts from now on.
             state.note_read();
             return Some(for_hyper(&inbox, None));

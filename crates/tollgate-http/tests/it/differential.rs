@@ -42,6 +42,10 @@ pub(crate) fn compare_requests(bytes: &[u8], max_head_bytes: usize) -> usize {
     let (expected, expected_end) = read_by_hyper(bytes, max_head_bytes);
     assert_eq!(taken, expected, "{}", bytes.escape_ascii());
     assert_eq!(rest_end, expected_end, "{}", bytes.escape_ascii());
+    if fast_path::rejection(&bytes[at..]).is_some() {
+        let is_rejected = rest_end.is_some_and(|end| end.is_err()) && expected.len() == count;
+        assert!(is_rejected, "hyper accepts {}", bytes.escape_ascii());
+    }
     count
 }
 

@@ -108,44 +108,6 @@ async fn malformed_head_is_rejected_after_any_number_of_requests() {
     }
 }
 
-/// In every lane, after any number of requests, and however the bytes arrive.
-#[tokio::test]
-async fn unencoded_target_is_explained_in_every_lane() {
-    let server = echo();
-    let explained = "The target of the request has an unencoded < at byte 2. Send it as %3C.";
-    for fast_path in [true, false] {
-        let options = Options {
-            fast_path,
-            ..Options::default()
-        };
-        let proxy = RunningProxy::with(&[upstream(server.address)], options).await;
-        for before in [&[][..], &[GET], &[POST], &[CHUNKED, POST, GET]] {
-            for unencoded in [
-                "GET /a<b HTTP/1.1\r\nhost: h\r\n\r\n",
-                "POST /a<b HTTP/1.1\r\nhost: h\r\ncontent-length: 3\r\n\r\nabc",
-            ] {
-                let text = [&before.concat(), unencoded, GET].concat();
-                let in_pieces = [text.len(), before.concat().len().max(1), 9, 1];
-                for size in in_pieces {
-                    let mut client = proxy.connect().await;
-                    for piece in text.as_bytes().chunks(size) {
-                        client.try_send(piece).await;
-                        tokio::task::yield_now().await;
-                    }
-                    let responses = client.responses().await;
-                    let (last, others) = responses.split_last().unwrap();
-                    assert_eq!(others.len(), before.len(), "{responses:?}");
-                    let case = format!("{fast_path} {size} {text}");
-                    assert_eq!(last.status, 400, "{case}");
-                    let media_type = last.header("content-type");
-                    assert_eq!(media_type, Some("application/problem+json"), "{case}");
-                    assert_eq!(last.json()["detail"], explained, "{case}");
-                }
-            }
-        }
-    }
-}
-
 /// Sends the head of a response of ten bytes and the first half of its body; the rest when it receives `true`, or nothing more.
 fn halting() -> (RawUpstream, mpsc::UnboundedSender<bool>) {
     let (sender, receiver) = mpsc::unbounded_channel();

@@ -113,7 +113,7 @@ thread_local! {
 }
 
 /// Appends the date of `now`, which is formatted once a second.
-pub(in crate::server) fn push_date(now: Instant, head: &mut Vec<u8>) {
+pub(super) fn push_date(now: Instant, head: &mut Vec<u8>) {
     let until = UNTIL.try_with(Cell::get).ok().flatten();
     // A counter that was set back, which happens when a machine is moved, must not stop the clock.
     let is_current = |until: Instant| now < until && until.duration_since(now) <= SECOND;
