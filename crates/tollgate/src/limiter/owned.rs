@@ -76,10 +76,6 @@ impl OwnedCheck {
         not(feature = "redis"),
         expect(clippy::unused_async, reason = "a shared store is async")
     )]
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "so that nothing is given back twice"
-    )]
     pub async fn refund(&self, limiter: &Limiter, decision: Decision) {
         let target = &self.0;
         let made = (decision.generation(), decision.cost());

@@ -50,7 +50,7 @@ fn refund_of_all_tiers_goes_on_without_its_caller() {
         }
         let left = async || {
             let seen = other.request(&request).peek().await;
-            let left: Vec<u64> = seen.tiers().iter().map(|tier| tier.remaining()).collect();
+            let left: Vec<u64> = seen.tiers().iter().map(tollgate::Tier::remaining).collect();
             left
         };
         let all_refunded = async {
