@@ -3,6 +3,7 @@
 #[cfg(feature = "redis")]
 mod breaker;
 mod builder;
+mod charge_target;
 mod check;
 #[cfg(feature = "metrics")]
 mod counters;
@@ -31,7 +32,6 @@ mod reservation;
 mod reset;
 #[cfg(feature = "redis")]
 mod shared;
-mod target;
 #[cfg(feature = "tokio")]
 mod wait;
 
@@ -57,9 +57,9 @@ use crate::store::{MemoryStats, Store};
 
 #[cfg(feature = "redis")]
 use crate::store::StoreCalls;
+use charge_target::Subject;
 #[cfg(feature = "redis")]
 use shared::SharedLimiter;
-use target::Subject;
 
 /// Decides whether requests may pass.
 ///

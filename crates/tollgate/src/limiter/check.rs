@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use super::charge_target::Subject;
 use super::joint::{JointDecision, JointTarget, TooManyBuckets};
 use super::owned::OwnedCheck;
-use super::target::Subject;
 use super::{Backend, Limiter, LocalLimiter, StoreError};
 use crate::decision::Decision;
 use crate::rule::MatchedRules;

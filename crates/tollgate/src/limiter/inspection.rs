@@ -10,7 +10,7 @@ use crate::rule::{MatchedView, Rule};
 use crate::store::{Charge, MemoryStore, Outcome};
 use crate::usage::{BucketKind, Usage};
 
-use super::target::{Buckets, Target, charge, key_charge};
+use super::charge_target::{Buckets, ChargeTarget, charge, key_charge};
 
 #[cfg(feature = "redis")]
 use {
@@ -36,7 +36,7 @@ fn is_worth_showing(usage: &Usage, rule: &Rule, request: &Request<'_>) -> bool {
 }
 
 /// The usage in this process.
-pub(super) fn inspect_memory(store: &MemoryStore, target: &Target<'_>) -> Vec<Usage> {
+pub(super) fn inspect_memory(store: &MemoryStore, target: &ChargeTarget<'_>) -> Vec<Usage> {
     let view = match target.buckets() {
         Buckets::Matched(view) => view,
         Buckets::Key { key, limit } => return vec![key_usage(store, key_charge(key, limit, 0))],
@@ -106,7 +106,7 @@ struct UnknownBucket {
 #[cfg(feature = "redis")]
 pub(super) async fn inspect_store(
     store: &RedisStore,
-    target: &Target<'_>,
+    target: &ChargeTarget<'_>,
 ) -> Result<Vec<Usage>, RedisError> {
     let view = match target.buckets() {
         Buckets::Matched(view) => view,

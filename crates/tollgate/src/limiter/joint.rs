@@ -4,7 +4,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use super::target::{Charges, charges};
+use super::charge_target::{Charges, charges};
 use crate::bucket::Bucket;
 use crate::decision::{Decision, Tier, TierList};
 #[cfg(feature = "redis")]

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 
+use super::charge_target::{ChargeTarget, Subject, charge, charges, key_charge};
 use super::check::{Check, JointCheck};
 use super::inspection::inspect_memory;
 use super::joint::{JointDecision, JointTarget, TooManyBuckets};
 use super::reset::reset_memory;
-use super::target::{Subject, Target, charge, charges, key_charge};
 use crate::decision::{Decision, Source, Tier, TierList};
 use crate::limit::Limit;
 use crate::request::Request;
@@ -205,7 +205,7 @@ impl LocalLimiter {
             .stepped(self.store.clock_step_s())
     }
 
-    pub(super) fn peek_at(&self, target: &Target<'_>) -> Decision {
+    pub(super) fn peek_at(&self, target: &ChargeTarget<'_>) -> Decision {
         let decision = self.peek_charges(&target.charges());
         decision.by(target.generation(), target.cost())
     }
@@ -216,18 +216,22 @@ impl LocalLimiter {
 
     /// Charges these buckets, or none.
     #[cfg(feature = "tokio")]
-    pub(super) fn decide_charges(&self, charges: &[Charge<'_>], target: &Target<'_>) -> Decision {
+    pub(super) fn decide_charges(
+        &self,
+        charges: &[Charge<'_>],
+        target: &ChargeTarget<'_>,
+    ) -> Decision {
         let decision = self.visit_all(charges, true);
         let decision = decision.by(target.generation(), target.cost());
         self.count(&decision);
         decision
     }
 
-    pub(super) fn inspect_at(&self, target: &Target<'_>) -> Vec<Usage> {
+    pub(super) fn inspect_at(&self, target: &ChargeTarget<'_>) -> Vec<Usage> {
         inspect_memory(&self.store, target)
     }
 
-    pub(super) fn reset_at(&self, target: &Target<'_>) -> Vec<Usage> {
+    pub(super) fn reset_at(&self, target: &ChargeTarget<'_>) -> Vec<Usage> {
         reset_memory(&self.store, target)
     }
 

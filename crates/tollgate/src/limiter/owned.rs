@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::target::{Buckets, Charges, Target};
+use super::charge_target::{Buckets, ChargeTarget, Charges};
 use super::{Backend, Limiter};
 use crate::bucket::Bucket;
 use crate::decision::Decision;
@@ -44,7 +44,7 @@ use {
 pub struct OwnedCheck(OwnedTarget);
 
 impl OwnedCheck {
-    pub(super) fn of(target: &Target<'_>) -> Self {
+    pub(super) fn of(target: &ChargeTarget<'_>) -> Self {
         Self(OwnedTarget::of(target))
     }
 
@@ -120,7 +120,7 @@ enum OwnedBucket {
 }
 
 impl OwnedTarget {
-    pub(super) fn of(target: &Target<'_>) -> Self {
+    pub(super) fn of(target: &ChargeTarget<'_>) -> Self {
         let (request, buckets): (_, SmallVec<[OwnedBucket; 2]>) = match target.buckets() {
             Buckets::Matched(view) => {
                 let bucket = |rule: &&crate::rule::Rule| {

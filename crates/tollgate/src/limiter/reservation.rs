@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::LocalLimiter;
-use super::target::Target;
+use super::charge_target::ChargeTarget;
 use crate::decision::Decision;
 use crate::store::Charge;
 
 #[cfg(feature = "redis")]
 use {
-    super::owned::OwnedTarget, super::shared::SharedLimiter, super::target::let_wait,
+    super::charge_target::let_wait, super::owned::OwnedTarget, super::shared::SharedLimiter,
     crate::decision::Tier, std::sync::Arc, std::time::Instant, tokio::runtime::Handle,
     tokio::sync::oneshot,
 };
@@ -33,7 +33,7 @@ impl<'a> Reservation<'a> {
     /// Charges a request in memory, now or within this time.
     pub(super) fn in_memory(
         local: &'a LocalLimiter,
-        target: &Target<'a>,
+        target: &ChargeTarget<'a>,
         max_wait: Duration,
     ) -> Self {
         let charges = target.charges_within(max_wait);
@@ -82,7 +82,7 @@ impl Reservation<'static> {
     /// back.
     pub(super) async fn shared(
         shared: &Arc<SharedLimiter>,
-        target: &Target<'_>,
+        target: &ChargeTarget<'_>,
         max_wait: Duration,
     ) -> Self {
         let owned = Arc::new(OwnedTarget::of(target));

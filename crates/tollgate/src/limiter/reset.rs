@@ -8,8 +8,8 @@ use crate::rule::{MatchedView, Rule};
 use crate::store::MemoryStore;
 use crate::usage::Usage;
 
+use super::charge_target::{Buckets, ChargeTarget, key_charge};
 use super::inspection::{key_usage, look_in_memory};
-use super::target::{Buckets, Target, key_charge};
 
 #[cfg(feature = "redis")]
 use {
@@ -45,7 +45,7 @@ fn counts_for_client_in(rule: &Rule, request: &Request<'_>) -> bool {
 }
 
 /// Resets the usage in this process, and returns what it was.
-pub(super) fn reset_memory(store: &MemoryStore, target: &Target<'_>) -> Vec<Usage> {
+pub(super) fn reset_memory(store: &MemoryStore, target: &ChargeTarget<'_>) -> Vec<Usage> {
     let mut usages;
     match target.buckets() {
         Buckets::Matched(view) => {

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use tokio::task::JoinHandle;
 
 use super::breaker::BreakerConfig;
+use super::charge_target::{Buckets, ChargeTarget, key_charge};
 use super::denials::Denials;
 use super::heartbeat::Heartbeat;
 use super::inspection::inspect_store;
@@ -18,7 +19,6 @@ use super::late::LateRequest;
 use super::prober::Prober;
 use super::recent::Recent;
 use super::reset::{reset_rules, reset_store, reset_stored_key};
-use super::target::{Buckets, Target, key_charge};
 use crate::decision::{Decision, Source, Tier, TierList};
 use crate::limit::Limit;
 use crate::rule::{MatchedView, OnFailure, RuleSet};
@@ -232,7 +232,7 @@ impl SharedLimiter {
         self.store.calls()
     }
 
-    pub(super) async fn decide(&self, target: &Target<'_>, charging: bool) -> Decision {
+    pub(super) async fn decide(&self, target: &ChargeTarget<'_>, charging: bool) -> Decision {
         let (charges, policies) = (target.charges(), target.policies());
         let (sent, deadline) = (Instant::now(), target.deadline());
         let recalled = charging.then(|| self.recall(&charges, sent)).flatten();
@@ -321,11 +321,14 @@ impl SharedLimiter {
         }))
     }
 
-    pub(super) async fn inspect(&self, target: &Target<'_>) -> Result<Vec<Usage>, RedisError> {
+    pub(super) async fn inspect(
+        &self,
+        target: &ChargeTarget<'_>,
+    ) -> Result<Vec<Usage>, RedisError> {
         inspect_store(&self.store, target).await
     }
 
-    pub(super) async fn reset(&self, target: &Target<'_>) -> Result<Vec<Usage>, RedisError> {
+    pub(super) async fn reset(&self, target: &ChargeTarget<'_>) -> Result<Vec<Usage>, RedisError> {
         match target.buckets() {
             Buckets::Matched(view) => self.reset_request(&view).await,
             Buckets::Key { key, limit } => {

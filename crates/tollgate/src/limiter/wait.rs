@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::charge_target::{ChargeTarget, Charges, reserves};
 use super::line::{Keys, LinePosition, Lines};
 use super::reservation::Reservation;
-use super::target::{Charges, Target, reserves};
 use super::{Backend, Limiter};
 use crate::decision::{Decision, Denied};
 use crate::store::Charge;
@@ -30,14 +30,14 @@ pub(super) struct Waiters {
 /// A request that waits.
 struct Waiting<'a> {
     limiter: &'a Limiter,
-    target: &'a Target<'a>,
+    target: &'a ChargeTarget<'a>,
     charges: Charges<'a>,
     deadline: Instant,
 }
 
 pub(super) async fn until_ready(
     limiter: &Limiter,
-    target: &Target<'_>,
+    target: &ChargeTarget<'_>,
     max_wait: Duration,
 ) -> Result<Decision, Denied> {
     let waiting = Waiting {

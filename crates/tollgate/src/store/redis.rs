@@ -13,11 +13,9 @@ mod endpoint;
 mod error;
 mod health;
 mod key;
-mod meter;
 mod monitor;
 mod parcel;
 mod script;
-mod single;
 mod tls;
 mod tokens;
 
@@ -32,7 +30,7 @@ use tokio::time::{Instant, timeout_at};
 pub use config::{RedisClock, RedisConfig};
 pub use error::RedisError;
 pub use health::ServerWarning;
-pub use meter::{Spread, StoreCalls};
+pub use monitor::{Spread, StoreCalls};
 pub use tls::{RedisIdentity, RedisTls};
 
 use super::{Charge, Outcome, Refund, StoreOperations, Taken};

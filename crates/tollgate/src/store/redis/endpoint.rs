@@ -17,7 +17,7 @@ use super::key::Address;
 use super::monitor::Monitor;
 use super::parcel::{self, Parcel, Reader, Way};
 use super::script::{Script, Scripts};
-use super::{single, tokens};
+use super::tokens;
 use crate::limit::{Algorithm, Limit};
 use crate::store::Taken;
 
@@ -87,7 +87,7 @@ impl Endpoint {
         let patient = parcels.len() == 1;
         let time = self.time();
         if way == Way::Tokens {
-            let reply: Vec<u8> = if let Some((keys, blob)) = single::manifest(all()) {
+            let reply: Vec<u8> = if let Some((keys, blob)) = tokens::single_manifest(all()) {
                 let args = with_time(&[&blob], &time);
                 (self.call(&self.scripts.single, &keys, &args, patient, times)).await?
             } else {

@@ -40,7 +40,7 @@ pub(super) enum Resolved<'a> {
 
 /// What is charged, and how much.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target<'a> {
+pub(super) struct ChargeTarget<'a> {
     buckets: Buckets<'a>,
     /// Replaces the cost of the request.
     cost: Option<u64>,
@@ -64,17 +64,17 @@ impl Subject<'_> {
 }
 
 impl Resolved<'_> {
-    pub(super) fn target(&self, cost: Option<u64>) -> Target<'_> {
+    pub(super) fn target(&self, cost: Option<u64>) -> ChargeTarget<'_> {
         let buckets = match self {
             Self::Owned(matched) => Buckets::Matched(matched.view()),
             Self::Matched(view) => Buckets::Matched(*view),
             Self::Key { key, limit } => Buckets::Key { key, limit },
         };
-        Target { buckets, cost }
+        ChargeTarget { buckets, cost }
     }
 }
 
-impl<'a> Target<'a> {
+impl<'a> ChargeTarget<'a> {
     pub(super) fn buckets(&self) -> Buckets<'a> {
         self.buckets
     }
