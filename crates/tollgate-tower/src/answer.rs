@@ -24,15 +24,12 @@
 //!   stays alone, as a reader could make nothing of both in one field.
 //! - **`Retry-After`**: the longer wait, be it seconds or a date. One that cannot be read stays.
 
-mod date;
 mod denial;
 mod dialect;
 mod grpc;
-mod legacy;
+mod limit_headers;
 mod problem;
-mod retry;
 mod sheet;
-mod standard;
 
 use std::fmt;
 use std::sync::Arc;
@@ -107,16 +104,16 @@ impl HeaderFamilies {
         sheet: &mut Sheet,
     ) {
         let others_spoke = speak_of_limits(headers);
-        if self.legacy && !(others_spoke && legacy::is_stricter(headers, decision)) {
-            legacy::write(decision, sheet);
+        if self.legacy && !(others_spoke && limit_headers::is_stricter(headers, decision)) {
+            limit_headers::write_legacy(decision, sheet);
         }
         if self.standard {
-            standard::write(decision, headers, others_spoke, sheet);
+            limit_headers::write_standard(decision, headers, others_spoke, sheet);
         }
         if self.retry_after
             && let Some(wait) = wait
         {
-            retry::write(wait, decision.at(), headers, sheet);
+            limit_headers::write_retry_after(wait, decision.at(), headers, sheet);
         }
         if self.source {
             sheet.set_text(&SOURCE, decision.source().as_str());
@@ -152,7 +149,7 @@ impl Default for HeaderFamilies {
 /// ```
 pub fn add_shadows(decision: &Decision, headers: &mut HeaderMap) {
     let mut sheet = Sheet::new();
-    standard::write_shadows(decision, headers, &mut sheet);
+    limit_headers::write_shadows(decision, headers, &mut sheet);
     sheet.finish(headers);
 }
 
@@ -205,7 +202,7 @@ impl Answers {
     ) {
         self.families.write(decision, wait, headers, sheet);
         if self.shadows {
-            standard::write_shadows(decision, headers, sheet);
+            limit_headers::write_shadows(decision, headers, sheet);
         }
     }
 

@@ -60,10 +60,8 @@ mod config;
 mod error;
 mod explanation;
 mod forwarded;
-mod networks;
 mod proxies;
 mod source;
-mod value;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -84,8 +82,8 @@ use clients::Known;
 use explanation::{Observer, Recorder};
 use proxies::Proxies;
 use source::{Kind, Scheme};
-pub(crate) use value::{LONGEST_ID, LONGEST_PLAN, check_text};
-use value::{LONGEST_KEY, single, single_text, trimmed};
+pub(crate) use source::{LONGEST_ID, LONGEST_PLAN, check_text};
+use source::{LONGEST_KEY, single, single_text, trimmed};
 
 #[cfg(debug_assertions)]
 thread_local! {

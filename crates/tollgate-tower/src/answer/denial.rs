@@ -5,8 +5,9 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 use tollgate::{Decision, Source, Tier, Verdict};
 
+use super::limit_headers::{retry_milliseconds, retry_seconds};
+use super::problem;
 use super::sheet::push_number;
-use super::{problem, retry};
 
 /// Why a request does not pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,13 +110,13 @@ impl<'a> Denial<'a> {
     /// The same in whole seconds, rounded up and never 0.
     #[must_use]
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        self.retry_after().map(retry::seconds)
+        self.retry_after().map(retry_seconds)
     }
 
     /// The same in whole milliseconds, rounded up and never 0.
     #[must_use]
     pub fn retry_after_ms(&self) -> Option<u64> {
-        self.retry_after().map(retry::milliseconds)
+        self.retry_after().map(retry_milliseconds)
     }
 
     /// The rules that did not let it pass, in their order.

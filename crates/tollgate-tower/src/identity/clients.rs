@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::address::NAME_PREFIX;
-use super::value::{LONGEST_KEY, LONGEST_PLAN, is_printable, shown};
+use super::source::{LONGEST_KEY, LONGEST_PLAN, is_printable, shown};
 
 /// The longest id.
 const LONGEST_ID: usize = 128;

@@ -7,9 +7,9 @@ use std::str::FromStr;
 use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
 
+use super::address::Networks;
 use super::address::parse_address;
 use super::forwarded::{forwarded_elements, forwarded_for};
-use super::networks::Networks;
 
 /// How many addresses of a header are looked at. Nobody has a chain of so many proxies.
 pub(crate) const MAX_HOPS: usize = 64;
