@@ -11,7 +11,8 @@ use tollgate_http::tls;
 use x509_parser::parse_x509_certificate;
 use x509_parser::time::ASN1Time;
 
-use super::config::{Config, parse};
+use super::config::Config;
+use super::sections::parse;
 use crate::document::{self, Location, MAX_BYTES, Node, Problems, Value};
 
 /// The content of a configuration file.

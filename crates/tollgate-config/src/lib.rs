@@ -16,6 +16,7 @@ mod listeners;
 mod policy;
 mod rules;
 mod secret;
+mod sections;
 mod storage;
 mod template;
 pub mod text;
@@ -23,12 +24,13 @@ mod traces;
 mod values;
 mod warnings;
 
-pub use config::{Config, Summary, parse};
+pub use config::{Config, Summary};
 pub use file::ConfigFile;
 pub use gateway::{AccessLogFormat, Front, Gateway, Preflights};
 pub use listeners::{Admin, ConnectionLimits, Rls, Service, WaitingLimits};
 pub use policy::PolicyConfig;
 pub use secret::{Secret, Url};
+pub use sections::parse;
 pub use storage::{
     AuditConfig, DEFAULT_SCOPE, DatabaseSettings, LogConfig, LogFormat, LogLevel, RedisSettings,
     RulesFrom, StoreConfig, WatchConfig,

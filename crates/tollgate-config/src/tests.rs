@@ -7,7 +7,7 @@ use tollgate::store::RedisClock;
 
 use super::*;
 use crate::document::reading::{duration_text, size_text};
-use crate::config::known_fields;
+use crate::sections::known_fields;
 
 const DOCS: &str = include_str!("../../../docs/configuration.md");
 

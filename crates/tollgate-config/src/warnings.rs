@@ -10,10 +10,10 @@ use std::cell::RefCell;
 use tollgate::{RuleSet, RuleSetWarning};
 use tollgate_tower::identity::IdentityConfig;
 
+use super::config::Config;
 use super::identity::ClientEntry;
 use super::policy::read_rules;
 use super::rules::{CostEntry, RuleEntry};
-use super::config::Config;
 use super::storage::{RulesFrom, StoreConfig};
 use crate::document::reading::Input;
 use crate::document::{Location, Node, Problems};

@@ -222,7 +222,9 @@ fn text(written: &str) -> Option<String> {
         "TRICKY" => Some("a: [b, ${HOST}] $$".to_owned()),
         _ => None,
     };
-    replace_variables(written, &env).ok().map(|replaced| replaced.text)
+    replace_variables(written, &env)
+        .ok()
+        .map(|replaced| replaced.text)
 }
 
 #[test]
