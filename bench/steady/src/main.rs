@@ -20,7 +20,6 @@ mod paced;
 mod pauses;
 mod phase;
 mod process;
-mod redis;
 mod report;
 mod shared_rule;
 mod tollgate;

@@ -8,10 +8,11 @@ use crate::Result;
 use crate::figures::{Limit, Ratio};
 use crate::load::Load;
 use crate::metrics::Counters;
-use crate::redis::Redis;
 use crate::tollgate::{Tollgate, mixed_rules};
 use crate::upstream::Upstream;
 use crate::verdict::Verdict;
+use tollgate_testing::ports::free_port;
+use tollgate_testing::servers::{RedisAddress, RedisServer};
 
 /// The limit of `/limited`.
 ///
@@ -72,13 +73,14 @@ pub(crate) fn millis(duration: Duration) -> String {
 pub(crate) struct Rig {
     // Fields are dropped in this order: the gateway ends before its servers.
     pub(crate) gateway: Tollgate,
-    pub(crate) redis: Redis,
+    pub(crate) redis: RedisServer,
     upstream: Upstream,
 }
 
 impl Rig {
     pub(crate) fn start(program: &Path) -> Result<Self> {
-        let (redis, upstream) = (Redis::start()?, Upstream::start()?);
+        let redis = RedisServer::start_at(RedisAddress::Port(free_port()));
+        let upstream = Upstream::start()?;
         let rules = mixed_rules(LIMITED);
         let gateway = Tollgate::gateway(program, &redis.url(), upstream.address(), &rules)?;
         Ok(Self {

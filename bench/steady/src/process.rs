@@ -33,13 +33,6 @@ impl Process {
         &mut self.0
     }
 
-    /// Sends SIGKILL and waits for the end.
-    pub(crate) fn kill(&mut self) -> Result<()> {
-        self.0.kill()?;
-        self.0.wait()?;
-        Ok(())
-    }
-
     /// Waits for the end and returns the output. Kills the process after `timeout`.
     ///
     /// The output has to fit into a pipe (64 KiB), because it is read only after the end.

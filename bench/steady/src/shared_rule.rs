@@ -11,11 +11,12 @@ use crate::load::Load;
 use crate::metrics::Counters;
 use crate::paced::now_us;
 use crate::phase::Phase;
-use crate::redis::Redis;
 use crate::tollgate::{Tollgate, one_rule};
 use crate::upstream::{Arrival, Upstream};
 use crate::verdict::{LOG_PRECISION_US, Verdict};
 use crate::wrk::{Plan, Wrk};
+use tollgate_testing::ports::free_port;
+use tollgate_testing::servers::{RedisAddress, RedisServer};
 
 const LIMIT: Limit = Limit {
     rate: 100,
@@ -28,7 +29,8 @@ const REFILL: Duration = Duration::from_millis(2_500);
 
 /// Four gateways on one Redis, all under load.
 pub(crate) fn four_gateways(program: &Path, length: Duration) -> Result<Phase> {
-    let (redis, upstream) = (Redis::start()?, Upstream::start()?);
+    let redis = RedisServer::start_at(RedisAddress::Port(free_port()));
+    let upstream = Upstream::start()?;
     let start = |_| Tollgate::gateway(program, &redis.url(), upstream.address(), &one_rule(LIMIT));
     let gateways: Vec<_> = (0..GATEWAYS).map(start).collect::<Result<_>>()?;
     let addresses: Vec<_> = gateways.iter().map(Tollgate::address).collect();

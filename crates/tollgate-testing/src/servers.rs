@@ -5,5 +5,5 @@ pub mod redis;
 pub mod redis_wire;
 
 pub use postgres::PostgresServer;
-pub use redis::RedisServer;
+pub use redis::{RedisAddress, RedisServer};
 pub use redis_wire::RedisWire;

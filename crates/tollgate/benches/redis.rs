@@ -16,19 +16,18 @@
 
 use std::future::Future;
 use std::io::{IsTerminal as _, stderr};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _};
-use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::store::contract::{Charge, StoreOperations as _};
 use tollgate::store::{RedisConfig, RedisStore};
 use tollgate::{Bucket, Dimension, Limit, Limiter, Name, Request, Source};
+use tollgate_testing::ports::free_port;
+use tollgate_testing::servers::{RedisAddress, RedisServer};
 
 const WORKERS: usize = 2;
 const CALLERS: u32 = 256;
@@ -704,43 +703,16 @@ fn done_waiting() {
     }
 }
 
-/// A redis-server that keeps nothing, in a folder of its own, ended with the program.
-struct Server {
-    process: Child,
-    port: u16,
-    _folder: TempDir,
-}
+/// A redis-server that keeps nothing.
+struct Server(RedisServer);
 
 impl Server {
     fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        // Free now, and most likely a moment later.
-        let port = TcpListener::bind("127.0.0.1:0")
-            .and_then(|listener| listener.local_addr())
-            .unwrap()
-            .port();
-        let process = Command::new("redis-server")
-            .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
-            .args(["--save", "", "--appendonly", "no", "--logfile", "log"])
-            .current_dir(folder.path())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server must be installed: `make bench-redis` sees to that");
-        let server = Self {
-            process,
-            port,
-            _folder: folder,
-        };
-        let patience = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < patience, "redis-server does not listen");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        server
+        Self(RedisServer::start_at(RedisAddress::Port(free_port())))
     }
 
     fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        self.0.url()
     }
 
     /// A connection as Tollgate makes its own: nothing waits to be sent, and no answer is given up.
@@ -753,12 +725,5 @@ impl Server {
             .get_multiplexed_async_connection_with_config(&config)
             .await
             .unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

@@ -46,8 +46,8 @@ fn through(
 fn sigkill_and_a_restart_with_nothing() {
     through(
         &mut Server::start(),
-        Server::kill,
-        Server::restart,
+        |server| server.kill(),
+        |server| _ = server.restart(),
         AND_ONE_FORGOTTEN,
     );
 }

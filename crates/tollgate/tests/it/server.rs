@@ -1,26 +1,39 @@
 //! Real servers, each in a folder of its own, ended when the test is.
 
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 #[cfg(feature = "tls")]
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
 #[cfg(feature = "tls")]
 use tollgate::store::RedisIdentity;
 use tollgate::store::contract::{Charge, Refund, StoreOperations as Store, Taken};
 use tollgate::store::{RedisClock, RedisConfig, RedisError, RedisStore, RedisTls};
 use tollgate::{Bucket, Clock};
+use tollgate_testing::ports::free_port;
+use tollgate_testing::servers::{RedisAddress, RedisServer};
 
 #[cfg(feature = "tls")]
 use crate::certificates::Authority;
 
 /// A redis-server behind a socket file, so that no two tests fight for a port.
-pub(crate) struct Server {
-    process: Child,
-    folder: TempDir,
+pub(crate) struct Server(RedisServer);
+
+impl Deref for Server {
+    type Target = RedisServer;
+
+    fn deref(&self) -> &RedisServer {
+        &self.0
+    }
+}
+
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut RedisServer {
+        &mut self.0
+    }
 }
 
 /// Which server.
@@ -56,34 +69,19 @@ impl Server {
     }
 
     pub(crate) fn start_version(version: Version) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let process = spawn(version, folder.path(), &[]);
-        let server = Self { process, folder };
-        server.wait_until_it_listens();
-        server
-    }
-
-    /// Ends it as a crash would, and starts it again with nothing in it.
-    pub(crate) fn restart(&mut self) {
-        self.restart_as(Version::Current, &[]);
+        let (args, folder) = (args(version, &[]), tempfile::tempdir().unwrap());
+        let program = version.program();
+        Self(RedisServer::start_with(
+            program,
+            &args,
+            RedisAddress::Socket,
+            folder,
+        ))
     }
 
     /// The same as another version, or with other settings. What it saved is still there.
     pub(crate) fn restart_as(&mut self, version: Version, settings: &[&str]) {
-        self.kill();
-        // What is left of the one before would look like a server.
-        let _ = std::fs::remove_file(self.socket());
-        self.process = spawn(version, self.path(), settings);
-        self.wait_until_it_listens();
-    }
-
-    pub(crate) fn kill(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-
-    pub(crate) fn signal(&self, signal: &str) {
-        send_signal(self.process.id(), signal);
+        self.restart_with(version.program(), &args(version, settings));
     }
 
     /// Runs a command on a connection of its own.
@@ -99,32 +97,6 @@ impl Server {
     pub(crate) fn is_loading(&self) -> bool {
         self.ask::<String>("INFO persistence")
             .contains("\nloading:1")
-    }
-
-    fn wait_until_it_listens(&self) {
-        let patience = Instant::now() + Duration::from_secs(20);
-        while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {
-            assert!(Instant::now() < patience, "redis-server does not listen");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.path().join("redis.sock")
-    }
-
-    fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
-    pub(crate) fn url(&self) -> String {
-        format!("unix://{}", self.socket().display())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -150,21 +122,14 @@ pub(crate) fn send_signal(process: u32, signal: &str) {
     assert!(sent.unwrap().success());
 }
 
-fn spawn(version: Version, folder: &Path, settings: &[&str]) -> Child {
+fn args<'a>(version: Version, settings: &[&'a str]) -> Vec<&'a str> {
+    let mut args = vec!["--save", "", "--appendonly", "no", "--logfile", "log"];
     // 6.2 allows that without being asked.
-    let debug: &[&str] = match version {
-        Version::Current | Version::Valkey => &["--enable-debug-command", "yes"],
-        Version::SixTwo => &[],
-    };
-    Command::new(version.program())
-        .args(["--port", "0", "--save", "", "--appendonly", "no"])
-        .args(["--unixsocket", "redis.sock", "--logfile", "log"])
-        .args(debug)
-        .args(settings)
-        .current_dir(folder)
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("redis-server must be installed: `make test` sees to that")
+    if version != Version::SixTwo {
+        args.extend(["--enable-debug-command", "yes"]);
+    }
+    args.extend(settings);
+    args
 }
 
 /// A primary, a replica and three sentinels.
@@ -200,7 +165,7 @@ impl Clustered {
         let made = Command::new("timeout")
             .args(["60", "redis-cli"])
             .args(speech.cli_args())
-            .current_dir(clustered.nodes[0].folder.path())
+            .current_dir(clustered.nodes[0].redis.folder())
             .args(["--cluster", "create"])
             .args(clustered.addresses())
             .args(["--cluster-replicas", &replicas.to_string(), "--cluster-yes"])
@@ -227,7 +192,7 @@ impl Clustered {
     }
 
     fn addresses(&self) -> Vec<String> {
-        let address = |node: &TcpServer| format!("127.0.0.1:{}", node.port);
+        let address = |node: &TcpServer| node.place();
         self.nodes.iter().map(address).collect()
     }
 
@@ -245,7 +210,7 @@ impl Clustered {
             !mine.is_empty()
         };
         let owner = self.nodes.iter().find(owns).unwrap();
-        let other = self.nodes.iter().find(|node| node.port != owner.port);
+        let other = self.nodes.iter().find(|node| node.port() != owner.port());
         (owner, other.unwrap())
     }
 
@@ -259,7 +224,7 @@ impl Clustered {
         between();
         let keys: Vec<String> = from.ask(&format!("CLUSTER GETKEYSINSLOT {slot} 10000"));
         for key in keys {
-            tell(from, format!("MIGRATE 127.0.0.1 {} {key} 0 1000", to.port));
+            tell(from, format!("MIGRATE 127.0.0.1 {} {key} 0 1000", to.port()));
         }
         between();
         for node in [to, from] {
@@ -296,7 +261,7 @@ impl Clustered {
 
     /// The process that has this slot.
     pub(crate) fn owner_of(&self, slot: u16) -> u32 {
-        self.owner_and_other(slot).0.process.id()
+        self.owner_and_other(slot).0.redis.process_id()
     }
 
     /// Kills a node that has this slot, and waits until another one has it.
@@ -304,7 +269,7 @@ impl Clustered {
         send_signal(process, "-KILL");
         let patience = Instant::now() + Duration::from_secs(30);
         let has_it = |node: &TcpServer| slots_of(node).contains(&slot);
-        let others = || (self.nodes.iter()).filter(|node| node.process.id() != process);
+        let others = || (self.nodes.iter()).filter(|node| node.redis.process_id() != process);
         while !others().any(has_it) {
             assert!(Instant::now() < patience, "nobody takes over");
             std::thread::sleep(Duration::from_millis(20));
@@ -313,7 +278,7 @@ impl Clustered {
 
     /// Runs a command on the node of this process.
     pub(crate) fn tell(&self, process: u32, words: &str) {
-        let node = (self.nodes.iter()).find(|node| node.process.id() == process);
+        let node = (self.nodes.iter()).find(|node| node.redis.process_id() == process);
         node.unwrap().ask::<redis::Value>(words);
     }
 }
@@ -349,19 +314,26 @@ impl Speech {
         }
     }
 
+    fn address(&self) -> RedisAddress {
+        match self {
+            Self::Plain => RedisAddress::Port(free_port()),
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => RedisAddress::TlsPort(free_port()),
+        }
+    }
+
     /// What a server in this folder has to be told.
-    fn server_args(&self, folder: &Path, port: u16) -> Vec<String> {
-        let words = match self {
-            Self::Plain => format!("--port {port}"),
+    fn server_args(&self, folder: &Path) -> &'static [&'static str] {
+        // Only TLS needs the folder.
+        let _ = folder;
+        match self {
+            Self::Plain => &[],
             #[cfg(feature = "tls")]
             Self::Tls(authority) => {
                 authority.write(folder, &authority.vouch_for("127.0.0.1"));
-                tls_args(port)
+                &TLS_ARGS
             }
-        };
-        // Only TLS needs the folder.
-        let _ = folder;
-        words.split(' ').map(str::to_owned).collect()
+        }
     }
 
     fn cli_args(&self) -> &'static [&'static str] {
@@ -382,19 +354,25 @@ impl Speech {
 }
 
 #[cfg(feature = "tls")]
-fn tls_args(port: u16) -> String {
-    format!(
-        "--port 0 --tls-port {port} --tls-ca-cert-file ca.pem --tls-cert-file certificate.pem \
-         --tls-key-file key.pem --tls-auth-clients no --tls-replication yes --tls-cluster yes"
-    )
-}
+const TLS_ARGS: [&str; 12] = [
+    "--tls-ca-cert-file",
+    "ca.pem",
+    "--tls-cert-file",
+    "certificate.pem",
+    "--tls-key-file",
+    "key.pem",
+    "--tls-auth-clients",
+    "no",
+    "--tls-replication",
+    "yes",
+    "--tls-cluster",
+    "yes",
+];
 
 /// A process that listens on a port of its own.
 pub(crate) struct TcpServer {
-    process: Child,
-    port: u16,
+    redis: RedisServer,
     speech: Speech,
-    folder: TempDir,
 }
 
 impl Guarded {
@@ -404,7 +382,7 @@ impl Guarded {
 
     pub(crate) fn start_speaking(speech: &Speech) -> Self {
         let primary = TcpServer::start_speaking(speech, "", &[]);
-        let primary_port = primary.port.to_string();
+        let primary_port = primary.port().to_string();
         let replicates = ["--replicaof", "127.0.0.1", &primary_port];
         let replica = TcpServer::start_speaking(speech, "", &replicates);
         let config = format!(
@@ -436,7 +414,7 @@ impl Guarded {
 
     pub(crate) fn url(&self) -> String {
         let hosts: Vec<String> = (self.sentinels.iter())
-            .map(|sentinel| format!("127.0.0.1:{}", sentinel.port))
+            .map(|sentinel| format!("127.0.0.1:{}", sentinel.port()))
             .collect();
         let scheme = self.primary.speech.scheme();
         format!("{scheme}+sentinel://{}/gate", hosts.join(","))
@@ -447,7 +425,7 @@ impl Guarded {
     }
 
     pub(crate) fn kill_the_primary(&mut self) {
-        let _ = self.primary.process.kill();
+        self.primary.redis.kill();
     }
 
     /// Until every sentinel names another primary, which knows that it is one.
@@ -455,7 +433,7 @@ impl Guarded {
         let patience = Instant::now() + Duration::from_secs(30);
         let names_another = |sentinel: &TcpServer| {
             let (_, port): (String, u16) = sentinel.ask("SENTINEL GET-MASTER-ADDR-BY-NAME gate");
-            port == self.replica.port
+            port == self.replica.port()
         };
         let is_primary =
             || (self.replica.ask::<String>("INFO replication")).contains("role:master");
@@ -468,39 +446,27 @@ impl Guarded {
 
 impl TcpServer {
     pub(crate) fn start_speaking(speech: &Speech, config: &str, args: &[&str]) -> Self {
-        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
-        let speaking = speech.server_args(folder.path(), port);
+        let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config"), config).unwrap();
-        let process = Command::new("redis-server")
-            .arg("config")
-            .args(speaking)
-            .args(["--bind", "127.0.0.1", "--logfile", "log"])
-            .args(args)
-            .current_dir(folder.path())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server must be installed: `make test` sees to that");
-        let server = Self {
-            process,
-            port,
+        let speaking = speech.server_args(folder.path());
+        let args = [&["config", "--logfile", "log"], speaking, args].concat();
+        Self {
+            redis: RedisServer::start_with("redis-server", &args, speech.address(), folder),
             speech: speech.clone(),
-            folder,
-        };
-        let patience = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < patience, "redis-server does not listen");
-            std::thread::sleep(Duration::from_millis(2));
         }
-        server
+    }
+
+    fn port(&self) -> u16 {
+        self.redis.socket_addr().port()
     }
 
     /// Its address without a scheme.
     pub(crate) fn place(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        self.redis.socket_addr().to_string()
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("{}://{}", self.speech.scheme(), self.place())
+        self.redis.url()
     }
 
     /// Runs a command on a connection of its own.
@@ -511,31 +477,9 @@ impl TcpServer {
     /// Shows another certificate from now on.
     #[cfg(feature = "tls")]
     pub(crate) fn show(&self, authority: &Authority, shown: &RedisIdentity) {
-        authority.write(self.folder.path(), shown);
+        authority.write(self.redis.folder(), shown);
         // It reads them again.
         self.ask::<redis::Value>("CONFIG SET tls-cert-file certificate.pem tls-key-file key.pem");
-    }
-}
-
-impl Drop for TcpServer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Free a moment ago, as is the one 10,000 above on which the nodes of a cluster talk.
-fn free_port() -> u16 {
-    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-    loop {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        // The system's own choice is above 32,768, and so would be that of another test: below is ours.
-        let port = 10_000 + port % 20_000;
-        if is_free(port) && is_free(port + 10_000) {
-            return port;
-        }
     }
 }
 

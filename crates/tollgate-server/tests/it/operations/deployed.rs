@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 use std::io::Write as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use tollgate_testing::Running;
 use tollgate_testing::ports::free_port;
-use tollgate_testing::wait::until_value;
+use tollgate_testing::servers::{RedisAddress, RedisServer};
 
 use crate::kit;
 use crate::kit::open_metrics::OPEN_METRICS;
@@ -18,11 +18,7 @@ fn read(file: &str) -> String {
 }
 
 /// A redis-server with the files in deploy/redis.
-struct DeployedRedis {
-    process: Child,
-    port: u16,
-    _folder: tempfile::TempDir,
-}
+struct DeployedRedis(RedisServer);
 
 const PASSWORD: &str = "CHANGE-ME-redis-password";
 
@@ -34,46 +30,25 @@ impl DeployedRedis {
         std::fs::write(folder.path().join("redis.conf"), conf).unwrap();
         let users = read("deploy/redis/users.acl");
         std::fs::write(folder.path().join("users.acl"), users).unwrap();
-        let port = free_port();
-        let process = Command::new("redis-server")
-            .arg("redis.conf")
-            .args(["--port", &port.to_string()])
-            .current_dir(folder.path())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server must be installed: `make test` sees to that");
-        let redis = Self {
-            process,
-            port,
-            _folder: folder,
-        };
-        let ping = || redis.command("probe", "", &["PING"]);
-        until_value("a response to the probe", ping, |response| {
-            response.contains("PONG")
-        });
-        redis
+        let address = RedisAddress::Port(free_port());
+        Self(RedisServer::start_with(
+            "redis-server",
+            &["redis.conf"],
+            address,
+            folder,
+        ))
     }
 
     /// Runs a command with redis-cli as this user.
     fn command(&self, user: &str, password: &str, words: &[&str]) -> String {
-        let mut cli = Command::new("redis-cli");
-        cli.args(["-p", &self.port.to_string(), "--no-auth-warning"]);
-        cli.args(["--user", user, "--pass", password]).args(words);
-        let output = cli.output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-}
-
-impl Drop for DeployedRedis {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let login = ["--no-auth-warning", "--user", user, "--pass", password];
+        self.0.command(&[&login, words].concat())
     }
 }
 
 /// The program with everything that has metrics.
 fn serve_everything(redis: &DeployedRedis) -> Running {
-    let port = redis.port;
+    let port = redis.0.socket_addr().port();
     kit::serve(&format!(
         "gateway: {{ listen: \"127.0.0.1:0\", upstreams: [{{ path: /, to: [\"http://127.0.0.1:9\"] }}] }}\n\
          service: {{ listen: \"127.0.0.1:0\" }}\nadmin: {{ listen: \"127.0.0.1:0\" }}\nrules_from: file\n\

@@ -83,14 +83,19 @@ fn back_in_a_runtime_that_runs_only_for_checks() {
 
 #[test]
 fn back_soon_after_a_restart() {
-    comes_back_soon(Server::start(), Server::url, Server::kill, Server::restart);
+    comes_back_soon(
+        Server::start(),
+        |server| server.url(),
+        |server| server.kill(),
+        |server| _ = server.restart(),
+    );
 }
 
 #[test]
 fn back_soon_after_silence() {
     comes_back_soon(
         Server::start(),
-        Server::url,
+        |server| server.url(),
         |server| server.signal("-STOP"),
         |server| server.signal("-CONT"),
     );
@@ -100,7 +105,7 @@ fn back_soon_after_silence() {
 fn back_soon_after_refusals() {
     comes_back_soon(
         Server::start(),
-        Server::url,
+        |server| server.url(),
         |server| server.tell("CONFIG SET maxmemory 1"),
         |server| server.tell("CONFIG SET maxmemory 0"),
     );
@@ -111,9 +116,9 @@ fn back_soon_after_refusals() {
 fn back_soon_after_refusals_and_a_restart() {
     comes_back_soon(
         Server::start(),
-        Server::url,
+        |server| server.url(),
         |server| server.tell("CONFIG SET maxmemory 1"),
-        Server::restart,
+        |server| _ = server.restart(),
     );
 }
 
@@ -141,7 +146,12 @@ fn back_soon_over_a_connection_that_takes_its_time() {
 /// The same with a server that says that it is busy.
 #[test]
 fn back_soon_after_a_busy_server_and_a_restart() {
-    comes_back_soon(Server::start(), Server::url, keep_busy, Server::restart);
+    comes_back_soon(
+        Server::start(),
+        |server| server.url(),
+        keep_busy,
+        |server| _ = server.restart(),
+    );
 }
 
 /// The same behind Sentinels, where another server is the primary by then.
