@@ -304,8 +304,7 @@ fn postgres_pool(
             ("idle_in_transaction_session_timeout", timeout.as_str()),
         ])
         .disable_statement_logging();
-    let options =
-        address::encrypted(options, url).map_err(|problem| address.rejected(&problem))?;
+    let options = address::encrypted(options, url).map_err(|problem| address.rejected(&problem))?;
     // One more for notifications.
     Ok(pool_options(config, config.connections + 1).connect_lazy_with(options))
 }

@@ -35,8 +35,8 @@ use crate::traces::{TraceMetrics, Tracer};
 use connection_budget::ConnectionBudget;
 pub(crate) use demo::Demo;
 use handover::Handover;
-use sockets::RouterHandler;
 pub(crate) use sockets::Inherited;
+use sockets::RouterHandler;
 use sockets::Sockets;
 
 /// How long the last audit records may take to be written at shutdown.

@@ -1,9 +1,9 @@
 //! Readiness, metrics and log while Redis does not take all decisions, although it has not failed.
 
 use serde_json::{Value, json};
-use tollgate_testing::{Running, Upstream};
 use tollgate_testing::servers::RedisServer;
 use tollgate_testing::wait::until_value;
+use tollgate_testing::{Running, Upstream};
 
 use crate::kit;
 

@@ -280,7 +280,10 @@ rules: [{ id: client, per: [client], limit: \"1/h burst 3\" }]
     assert_eq!(statuses, [200, 200, 200, 429], "they are dropped");
     for request in gateway.upstream.requests() {
         let mut names = request.headers.keys();
-        assert!(!names.any(|name| name.as_str().contains('_')), "{request:?}");
+        assert!(
+            !names.any(|name| name.as_str().contains('_')),
+            "{request:?}"
+        );
     }
     // Without that line, the service refuses what servers may take for the header of a client.
     let passing = |config: &str| {
