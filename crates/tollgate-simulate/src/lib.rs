@@ -24,8 +24,8 @@ pub use scenario::Scenario;
 use figures::{Comparison, Report};
 use files::ChartPaths;
 use run::Limits;
-use table::Paint;
 use scenario::Traffic;
+use table::Paint;
 
 /// What to simulate, and how to show the result.
 #[derive(Clone, Debug)]

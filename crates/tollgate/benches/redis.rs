@@ -7,7 +7,6 @@
     clippy::print_stdout,
     clippy::print_stderr,
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

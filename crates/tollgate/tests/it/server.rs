@@ -224,7 +224,10 @@ impl Clustered {
         between();
         let keys: Vec<String> = from.ask(&format!("CLUSTER GETKEYSINSLOT {slot} 10000"));
         for key in keys {
-            tell(from, format!("MIGRATE 127.0.0.1 {} {key} 0 1000", to.port()));
+            tell(
+                from,
+                format!("MIGRATE 127.0.0.1 {} {key} 0 1000", to.port()),
+            );
         }
         between();
         for node in [to, from] {
