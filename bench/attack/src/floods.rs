@@ -80,9 +80,9 @@ pub(crate) fn run(
         _ => None,
     });
     let service = "service: { listen: 127.0.0.1:0 }\nrules: [{ id: everyone, per: [], limit: \"1000000/h burst 1000000\" }]\n";
-    let mut service = Tollgate::start(&setting.tollgate, service)?;
+    let mut service = Tollgate::start(&setting.tollgate, service);
     let patience = setting.patience;
-    let address = service.listener("service")?;
+    let address = service.listener("service");
     for (flood, frame) in of_frames {
         result.runs += 1;
         let body = "{\"client\":\"a\"}";

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use tollgate_testing::Process;
 
 use crate::Result;
 use crate::lists::{self, Setup};
-use crate::process::Process;
 use crate::template::{Word, fill_text};
 use crate::tollgate::Tollgate;
 
@@ -34,15 +34,15 @@ impl Front {
         upstream: SocketAddr,
         cases: &[(&lists::Family, Word)],
     ) -> Result<Self> {
-        let tollgate = Tollgate::start(program, &configuration(setup, upstream, cases))?;
+        let tollgate = Tollgate::start(program, &configuration(setup, upstream, cases));
         Ok(match setup.front {
             lists::Front::Gateway => Self {
-                address: tollgate.listener("gateway")?,
+                address: tollgate.listener("gateway"),
                 _nginx: None,
                 tollgate,
             },
             lists::Front::Nginx => {
-                let nginx = Nginx::start(tollgate.listener("service")?, upstream)?;
+                let nginx = Nginx::start(tollgate.listener("service"), upstream)?;
                 Self {
                     address: nginx.address,
                     _nginx: Some(nginx),

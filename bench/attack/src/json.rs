@@ -45,8 +45,8 @@ clients:
             word,
         );
     }
-    let mut tollgate = Tollgate::start(&setting.tollgate, &configuration)?;
-    let service = tollgate.listener("service")?;
+    let mut tollgate = Tollgate::start(&setting.tollgate, &configuration);
+    let service = tollgate.listener("service");
     for (nth, (bodies, text)) in chosen {
         result.cases += 1;
         result.runs += 1;

@@ -1,7 +1,6 @@
-//! Child processes that end with their owner.
+//! Waiting for what a program prints.
 
 use std::io::{BufRead as _, BufReader, Read};
-use std::process::{Child, Command};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -9,39 +8,6 @@ use crate::Result;
 
 /// How long a program may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A child process, killed by its id when dropped.
-#[derive(Debug)]
-pub(crate) struct Process(Child);
-
-impl Process {
-    /// Starts the command. The error names the program.
-    pub(crate) fn spawn(command: &mut Command) -> Result<Self> {
-        let child = command.spawn().map_err(|error| {
-            let program = command.get_program().display();
-            format!("cannot start {program}: {error}; `make needs` installs what is missing")
-        })?;
-        Ok(Self(child))
-    }
-
-    /// The child itself, to take its pipes.
-    pub(crate) fn child(&mut self) -> &mut Child {
-        &mut self.0
-    }
-
-    /// Whether it has not ended.
-    pub(crate) fn is_running(&mut self) -> Result<bool> {
-        Ok(self.0.try_wait()?.is_none())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Both fail only if the process has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Reads lines until `done` returns a value, and goes on reading in a thread, so that nobody waits for a full pipe.
 pub(crate) fn wait_for_line<T>(

@@ -33,8 +33,8 @@ pub(crate) fn run(setting: &Setting, result: &mut ListResult) -> Result<()> {
         let configuration = format!(
             "service: {{ listen: 127.0.0.1:0, token: {TOKEN}, rls: {{ overrides: {overrides}, deadline: 5s }} }}\nrules:\n{RULES}{rules}"
         );
-        let mut tollgate = Tollgate::start(&setting.tollgate, &configuration)?;
-        let service = tollgate.listener("service")?;
+        let mut tollgate = Tollgate::start(&setting.tollgate, &configuration);
+        let service = tollgate.listener("service");
         runtime.block_on(run_all(service, &chosen, overrides, result))?;
         tollgate.expect_running()?;
     }

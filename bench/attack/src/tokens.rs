@@ -32,26 +32,26 @@ pub(crate) fn run(setting: &Setting, result: &mut ListResult) -> Result<()> {
     let step = setting.step(LINES.len() + PAGES.len());
     let token = format!("listen: 127.0.0.1:0, token: {TOKEN}");
     let closed = format!("service: {{ {token} }}\nadmin: {{ {token} }}\n{RULES}");
-    let mut tollgate = Tollgate::start(&setting.tollgate, &closed)?;
+    let mut tollgate = Tollgate::start(&setting.tollgate, &closed);
     for (nth, line) in LINES.iter().enumerate().step_by(step) {
         result.cases += 1;
         for endpoint in ENDPOINTS {
             result.runs += 1;
-            let address = tollgate.listener(endpoint.0)?;
+            let address = tollgate.listener(endpoint.0);
             check_line(address, endpoint, nth, line, result);
         }
     }
     tollgate.expect_running()?;
     let open =
         format!("service: {{ listen: 127.0.0.1:0 }}\nadmin: {{ listen: 127.0.0.1:0 }}\n{RULES}");
-    let mut tollgate = Tollgate::start(&setting.tollgate, &open)?;
+    let mut tollgate = Tollgate::start(&setting.tollgate, &open);
     for (nth, lines) in PAGES.iter().enumerate().step_by(step) {
         result.cases += 1;
         for endpoint in ENDPOINTS {
             result.runs += 1;
             result.requests += 1;
             let request = request(endpoint, "", lines);
-            let status = status(tollgate.listener(endpoint.0)?, &request);
+            let status = status(tollgate.listener(endpoint.0), &request);
             if !is_refusal(status) {
                 report(
                     &format!("page #{}", nth + 1),

@@ -9,8 +9,9 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 use tempfile::TempDir;
+use tollgate_testing::Process;
 
-use crate::process::{Process, wait_for_line};
+use crate::process::wait_for_line;
 use crate::wire::http1;
 use crate::{Result, Setting};
 

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
+use tollgate_testing::Process;
+use tollgate_testing::client::request;
 
 use crate::Result;
-use crate::metrics::get;
-use crate::process::{Process, START_TIMEOUT, free_address, wait_until};
+use crate::process::{START_TIMEOUT, free_address, wait_until};
 
 /// A running Envoy.
 #[derive(Debug)]
@@ -48,8 +49,8 @@ impl Envoy {
         let process = Process::spawn(&mut command)?;
         // Envoy admits requests until it has connected to the service.
         wait_until("Envoy to ask the service", START_TIMEOUT, || {
-            let response = get(address, "/open/ready").unwrap_or_default();
-            Ok(response.to_lowercase().contains("x-ratelimit-limit"))
+            let response = request(address, "GET", "/open/ready", &[], "");
+            Ok(response.is_ok_and(|response| response.header("x-ratelimit-limit").is_some()))
         })?;
         Ok(Self {
             _process: process,

@@ -1,9 +1,6 @@
-//! The counters on `/metrics` that tell who decided, and a plain HTTP client to read them.
+//! The counters on `/metrics` that tell who decided.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
 use std::ops::Add;
-use std::time::Duration;
 
 use crate::Result;
 use crate::figures::Share;
@@ -77,17 +74,6 @@ impl Add for Counters {
             breaker_is_open: self.breaker_is_open || other.breaker_is_open,
         }
     }
-}
-
-/// The response to a GET request as text, head included.
-pub(crate) fn get(address: SocketAddr, path: &str) -> Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut response = String::new();
-    stream.read_to_string(&mut response)?;
-    Ok(response)
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use tollgate_testing::Process;
+
 use crate::Result;
-use crate::process::Process;
 
 /// How long a process is stopped, and how often.
 const PAUSE: Duration = Duration::from_millis(30);

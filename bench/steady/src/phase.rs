@@ -4,6 +4,9 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use tollgate_testing::ports::free_port;
+use tollgate_testing::servers::{RedisAddress, RedisServer};
+
 use crate::Result;
 use crate::figures::{Limit, Ratio};
 use crate::load::Load;
@@ -11,8 +14,6 @@ use crate::metrics::Counters;
 use crate::tollgate::{Tollgate, mixed_rules};
 use crate::upstream::Upstream;
 use crate::verdict::Verdict;
-use tollgate_testing::ports::free_port;
-use tollgate_testing::servers::{RedisAddress, RedisServer};
 
 /// The limit of `/limited`.
 ///

@@ -1,66 +1,35 @@
-//! Child processes that end with their owner, and waiting with a limit.
+//! Waiting with a limit, for processes and for anything else.
 
 use std::net::{SocketAddr, TcpListener};
-use std::process::{Child, Command, Output};
+use std::process::Output;
 use std::time::{Duration, Instant};
+
+use tollgate_testing::Process;
 
 use crate::Result;
 
 /// How long a server may take to start.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A child process, killed by its id when dropped.
-#[derive(Debug)]
-pub(crate) struct Process(Child);
-
-impl Process {
-    /// Starts the command. The error names the program.
-    pub(crate) fn spawn(command: &mut Command) -> Result<Self> {
-        let child = command.spawn();
-        let child = child.map_err(|error| {
-            let program = command.get_program().display();
-            format!("cannot start {program}: {error}; `make steady` installs what is missing")
-        })?;
-        Ok(Self(child))
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.0.id()
-    }
-
-    /// The child itself, to take its pipes.
-    pub(crate) fn child(&mut self) -> &mut Child {
-        &mut self.0
-    }
-
-    /// Waits for the end and returns the output. Kills the process after `timeout`.
-    ///
-    /// The output has to fit into a pipe (64 KiB), because it is read only after the end.
-    pub(crate) fn output_within(mut self, timeout: Duration) -> Result<Output> {
-        wait_until("the end of a process", timeout, || {
-            Ok(self.0.try_wait()?.is_some())
-        })?;
-        let read = |pipe: Option<&mut dyn std::io::Read>| -> Result<Vec<u8>> {
-            let mut bytes = Vec::new();
-            if let Some(pipe) = pipe {
-                pipe.read_to_end(&mut bytes)?;
-            }
-            Ok(bytes)
-        };
-        Ok(Output {
-            stdout: read(self.0.stdout.as_mut().map(|pipe| pipe as _))?,
-            stderr: read(self.0.stderr.as_mut().map(|pipe| pipe as _))?,
-            status: self.0.wait()?,
-        })
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Both fail only if the process has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Waits for the end and returns the output. Kills the process after `timeout`.
+///
+/// The output has to fit into a pipe (64 KiB), because it is read only after the end.
+pub(crate) fn output_within(mut process: Process, timeout: Duration) -> Result<Output> {
+    wait_until("the end of a process", timeout, || {
+        Ok(process.child().try_wait()?.is_some())
+    })?;
+    let read = |pipe: Option<&mut dyn std::io::Read>| -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        if let Some(pipe) = pipe {
+            pipe.read_to_end(&mut bytes)?;
+        }
+        Ok(bytes)
+    };
+    Ok(Output {
+        stdout: read(process.child().stdout.as_mut().map(|pipe| pipe as _))?,
+        stderr: read(process.child().stderr.as_mut().map(|pipe| pipe as _))?,
+        status: process.child().wait()?,
+    })
 }
 
 /// Polls every 10 ms until `is_done` returns true. Fails after `timeout`.

@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use tollgate_testing::ports::free_port;
+use tollgate_testing::servers::{RedisAddress, RedisServer};
+
 use crate::Result;
 use crate::envoy::Envoy;
 use crate::figures::{Limit, Ratio};
@@ -15,8 +18,6 @@ use crate::tollgate::{Tollgate, one_rule};
 use crate::upstream::{Arrival, Upstream};
 use crate::verdict::{LOG_PRECISION_US, Verdict};
 use crate::wrk::{Plan, Wrk};
-use tollgate_testing::ports::free_port;
-use tollgate_testing::servers::{RedisAddress, RedisServer};
 
 const LIMIT: Limit = Limit {
     rate: 100,

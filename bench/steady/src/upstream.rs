@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tollgate_testing::Process;
 
 use crate::Result;
-use crate::process::{Process, START_TIMEOUT, free_address, wait_until};
+use crate::process::{START_TIMEOUT, free_address, wait_until};
 
 /// Header in which load generators send the time of a request, in microseconds since 1970.
 pub(crate) const SENT_HEADER: &str = "X-Sent";

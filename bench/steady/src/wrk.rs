@@ -5,9 +5,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use tollgate_testing::Process;
+
 use crate::Result;
 use crate::load::{LIMITED_EVERY, Load};
-use crate::process::Process;
+use crate::process::output_within;
 use crate::upstream::SENT_HEADER;
 
 /// How much longer than asked wrk may run.
@@ -51,7 +53,7 @@ impl Wrk {
 
     /// Waits for the end and reads the summary.
     pub(crate) fn finish(self) -> Result<Load> {
-        let output = self.process.output_within(self.length + GRACE)?;
+        let output = output_within(self.process, self.length + GRACE)?;
         let text = String::from_utf8_lossy(&output.stdout);
         let load = parse_summary(&text, self.length);
         load.ok_or_else(|| {

@@ -15,8 +15,10 @@
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use tollgate_testing::Process;
 
 /// Many short rounds, because two halves of a minute differ more on a noisy machine than two programs do.
 const ROUNDS: usize = 11;
@@ -47,16 +49,6 @@ struct Load {
 impl Load {
     fn cpu_us(&self) -> f64 {
         self.user_us + self.kernel_us
-    }
-}
-
-/// A process that ends with this.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -244,9 +236,9 @@ struct Listener {
 }
 
 impl Listener {
-    fn of(process: &Running, port: u16) -> Self {
+    fn of(process: &Process, port: u16) -> Self {
         wait_for(port);
-        let process = process.0.id();
+        let process = process.id();
         Self { port, process }
     }
 
@@ -263,7 +255,7 @@ impl Listener {
 /// An nginx under test.
 struct Nginx {
     listener: Listener,
-    _process: Running,
+    _process: Process,
 }
 
 impl Nginx {
@@ -280,7 +272,7 @@ impl Nginx {
 struct Tollgate {
     gateway: Listener,
     service: Listener,
-    _process: Running,
+    _process: Process,
 }
 
 impl Tollgate {
@@ -297,13 +289,8 @@ impl Tollgate {
         );
         fs::write(&file, text).unwrap();
         let mut command = on_core(0, env!("CARGO_BIN_EXE_tollgate"));
-        let process = command
-            .args(["serve", "-c"])
-            .arg(&file)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let process = Running(process);
+        command.args(["serve", "-c"]).arg(&file);
+        let process = Process::spawn(command.stdout(Stdio::null())).unwrap();
         Self {
             gateway: Listener::of(&process, gateway),
             service: Listener::of(&process, service),
@@ -312,7 +299,7 @@ impl Tollgate {
     }
 }
 
-fn nginx(at: &Path, name: &str, core: usize, http: &str) -> Running {
+fn nginx(at: &Path, name: &str, core: usize, http: &str) -> Process {
     let folder = at.join(name);
     fs::create_dir(&folder).unwrap();
     let file = folder.join("nginx.conf");
@@ -326,16 +313,9 @@ fn nginx(at: &Path, name: &str, core: usize, http: &str) -> Running {
     fs::write(&file, text).unwrap();
     let program = ["/usr/sbin/nginx", "/usr/bin/nginx"];
     let program = program.iter().map(PathBuf::from).find(|p| p.exists());
-    let process = on_core(
-        core,
-        program.expect("nginx must be installed: `make bench-gateway` sees to that"),
-    )
-    .arg("-c")
-    .arg(&file)
-    .stderr(Stdio::null())
-    .spawn()
-    .unwrap();
-    Running(process)
+    let program = program.expect("nginx must be installed: `make bench-gateway` sees to that");
+    let mut command = on_core(core, program);
+    Process::spawn(command.arg("-c").arg(&file).stderr(Stdio::null())).unwrap()
 }
 
 fn upstream_conf(port: u16) -> String {

@@ -5,6 +5,7 @@
 //! - [`upstream`]: servers for a proxy to talk to, in words of HTTP or in bytes;
 //! - [`client`]: HTTP clients, blocking and asynchronous, that send exactly what a test says;
 //! - [`http2`]: HTTP/2 clients and frames;
+//! - [`Process`]: a child process that ends with its owner;
 //! - [`ports`]: free ports that no other test takes;
 //! - [`servers`]: real Redis and PostgreSQL servers;
 //! - [`SmallDisk`]: a disk that is soon full;
@@ -28,6 +29,7 @@ pub mod http2;
 pub mod log;
 pub mod malformed;
 pub mod ports;
+pub mod process;
 pub mod program;
 pub mod servers;
 pub mod small_disk;
@@ -36,6 +38,7 @@ pub mod wait;
 
 pub use client::{Connection, Response};
 pub use gateway::Gateway;
+pub use process::Process;
 pub use program::{Program, Running};
 pub use small_disk::SmallDisk;
 pub use upstream::Upstream;

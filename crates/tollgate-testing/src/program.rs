@@ -293,6 +293,12 @@ impl Running {
         self.child.id()
     }
 
+    /// Whether it has not ended.
+    #[must_use]
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Waits until it has ended by itself.
     pub fn wait_for_exit(&mut self) -> ExitStatus {
         let log = Arc::clone(&self.log);

@@ -4,10 +4,12 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+use crate::process::Process;
 
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -26,7 +28,7 @@ pub enum RedisAddress {
 /// A redis-server.
 #[derive(Debug)]
 pub struct RedisServer {
-    process: Child,
+    process: Process,
     program: PathBuf,
     args: Vec<String>,
     address: RedisAddress,
@@ -70,8 +72,7 @@ impl RedisServer {
 
     /// Kills it, as a crash would.
     pub fn kill(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.process.kill();
     }
 
     /// Starts it again, as after a crash. What it did not save is lost. Returns when it answered.
@@ -195,7 +196,7 @@ fn ping(mut stream: impl Read + Write) -> io::Result<()> {
     stream.read_exact(&mut [0])
 }
 
-fn spawn(program: &Path, args: &[String], address: RedisAddress, folder: &Path) -> Child {
+fn spawn(program: &Path, args: &[String], address: RedisAddress, folder: &Path) -> Process {
     let address = match address {
         RedisAddress::Socket => "--port 0 --unixsocket redis".to_owned(),
         RedisAddress::Port(port) => format!("--bind 127.0.0.1 --port {port}"),
@@ -204,18 +205,7 @@ fn spawn(program: &Path, args: &[String], address: RedisAddress, folder: &Path) 
     // A configuration file comes first.
     let has_file = args.first().is_some_and(|arg| !arg.starts_with("--"));
     let (file, args) = args.split_at(usize::from(has_file));
-    Command::new(program)
-        .args(file)
-        .args(address.split(' '))
-        .args(args)
-        .current_dir(folder)
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("redis-server must be installed: `make test` sees to that")
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        self.kill();
-    }
+    let mut command = Command::new(program);
+    command.args(file).args(address.split(' ')).args(args);
+    Process::spawn(command.current_dir(folder).stdout(Stdio::null())).unwrap()
 }

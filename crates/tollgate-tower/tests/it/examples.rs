@@ -3,10 +3,11 @@
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tollgate_testing::Process;
 
 use crate::served::{fields, send_over};
 
@@ -35,21 +36,13 @@ fn built(example: &str) -> PathBuf {
 }
 
 /// Ended when the test is.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[tokio::test]
 async fn the_example_for_axum_limits_a_caller() {
     let mut command = Command::new(built("axum"));
-    let mut running = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut running = Process::spawn(command.stdout(Stdio::piped())).unwrap();
     // It says where it listens in what it tells people to try.
-    let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
+    let mut lines = BufReader::new(running.child().stdout.take().unwrap()).lines();
     let address: SocketAddr = lines
         .find_map(|line| {
             let line = line.unwrap();

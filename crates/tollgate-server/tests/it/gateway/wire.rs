@@ -18,13 +18,13 @@ use crate::kit;
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nhost: a\r\n\r\n";
 
 /// An upstream that records the bytes of each connection, and answers each complete request.
-struct Recorder {
+struct ConnectionRecorder {
     upstream: RawUpstream,
     /// One for each connection; it yields the bytes once the connection has ended.
     connections: Arc<Mutex<Vec<oneshot::Receiver<Vec<u8>>>>>,
 }
 
-impl Recorder {
+impl ConnectionRecorder {
     fn start() -> Self {
         let connections: Arc<Mutex<Vec<_>>> = Arc::default();
         let accepted = Arc::clone(&connections);
@@ -167,7 +167,7 @@ fn split_at<'a>(bytes: &'a [u8], separator: &[u8]) -> Option<(&'a [u8], &'a [u8]
 
 #[tokio::test]
 async fn the_upstream_receives_only_admitted_requests_that_read_in_one_way() {
-    let recorder = Recorder::start();
+    let recorder = ConnectionRecorder::start();
     let mut running = kit::serve(&format!(
         "
 gateway: {{ listen: 127.0.0.1:0, upstreams: [{{ to: \"http://{}\" }}] }}
