@@ -15,7 +15,8 @@ impl Process {
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         command.spawn().map(Self).map_err(|error| {
             let program = command.get_program().display();
-            let why = format!("cannot start {program}: {error}; `make needs` installs what is missing");
+            let why =
+                format!("cannot start {program}: {error}; `make needs` installs what is missing");
             io::Error::new(error.kind(), why)
         })
     }

@@ -26,7 +26,8 @@ impl Program {
     #[must_use]
     pub fn new(binary: impl Into<PathBuf>) -> Self {
         Self {
-            binary: binary.into(),
+            // It does not run where this process does.
+            binary: std::path::absolute(binary.into()).unwrap(),
             folder: Arc::new(tempfile::tempdir().unwrap()),
         }
     }

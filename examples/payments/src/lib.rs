@@ -7,7 +7,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    clippy::panic,
     reason = "a rehearsal without its servers is to stop at once"
 )]
 
