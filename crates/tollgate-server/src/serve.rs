@@ -1,7 +1,7 @@
 //! The running program: its listeners, from the first socket to the last request.
 //!
 //! All sockets are opened before anything runs, so an address in use fails the start. Then the policy takes effect and the
-//! listeners open; signals reload, restart or stop the program. [`listeners`] is the one place that lists the listeners.
+//! listeners open; signals reload, restart or stop the program. [`sockets`] is the one place that lists the listeners.
 
 mod connection_budget;
 mod demo;
