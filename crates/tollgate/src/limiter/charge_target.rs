@@ -98,14 +98,6 @@ impl<'a> ChargeTarget<'a> {
         self.charges_at(self.cost())
     }
 
-    /// The same charges, which may wait for this long where their buckets can reserve.
-    #[cfg(feature = "tokio")]
-    pub(super) fn charges_within(&self, max_wait: Duration) -> Charges<'a> {
-        let mut charges = self.charges();
-        let_wait(&mut charges, max_wait);
-        charges
-    }
-
     fn charges_at(&self, cost: u64) -> Charges<'a> {
         match self.buckets {
             Buckets::Matched(view) => charges(&view, cost),
@@ -150,12 +142,6 @@ pub(super) fn charges<'a>(view: &MatchedView<'a>, cost: u64) -> Charges<'a> {
     let mut charges = Charges::new();
     charges.extend(view.rules.iter().map(|rule| charge(rule, view, cost)));
     charges
-}
-
-/// Lets these charges wait for this long, where their buckets can reserve.
-#[cfg(feature = "tokio")]
-pub(super) fn let_wait(charges: &mut [Charge<'_>], max_wait: Duration) {
-    let _ = (charges, max_wait);
 }
 
 /// Whether a bucket of this limit can be charged now for later.

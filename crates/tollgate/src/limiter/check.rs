@@ -144,13 +144,12 @@ impl Check<'_, Limiter> {
     /// ```
     ///
     /// # Waiting
-    /// A token bucket and a leaky bucket *reserve*: the request is charged at once, in one call, and goes when its cost has come in. So the
-    /// first to ask is the first to go, in all processes that share a store; a request of a high cost is not overtaken by cheap ones; and
-    /// plain [decisions](Self::decide) are denied until those who wait have gone.
+    /// A leaky bucket *reserves*: the request is charged at once, in one call, and goes when it is its turn. So the first to ask is the
+    /// first to go, in all processes that share a store.
     ///
-    /// Windows and sliding logs cannot reserve. There, the requests of this limiter stand in line for each bucket: the first asks, sleeps
-    /// for as long as it is denied, and asks again; the others wait behind it without asking. Requests of other processes, and plain
-    /// decisions, may come in between.
+    /// With the other algorithms, the requests of this limiter stand in line for each bucket: the first asks, sleeps for as long as it
+    /// is denied, and asks again; the others wait behind it without asking. So a request of a high cost is not overtaken by cheap ones
+    /// of this limiter. Requests of other processes, and plain [decisions](Self::decide), may come in between.
     ///
     /// With several rules, the request waits for the latest of them. While the store is unavailable, it waits for this process's share
     /// of the limits.

@@ -1,7 +1,5 @@
 //! What was charged for a request that may still have to wait, and is given back if it is dropped first.
 
-use std::time::Duration;
-
 use super::LocalLimiter;
 use super::charge_target::ChargeTarget;
 use crate::decision::Decision;
@@ -9,9 +7,8 @@ use crate::store::Charge;
 
 #[cfg(feature = "redis")]
 use {
-    super::charge_target::let_wait, super::owned::OwnedTarget, super::shared::SharedLimiter,
-    crate::decision::Tier, std::sync::Arc, std::time::Instant, tokio::runtime::Handle,
-    tokio::sync::oneshot,
+    super::owned::OwnedTarget, super::shared::SharedLimiter, crate::decision::Tier, std::sync::Arc,
+    std::time::Instant, tokio::runtime::Handle, tokio::sync::oneshot,
 };
 
 /// A charge that is given back when it is dropped, unless it is [kept](Self::keep).
@@ -30,13 +27,9 @@ enum Charged<'a> {
 }
 
 impl<'a> Reservation<'a> {
-    /// Charges a request in memory, now or within this time.
-    pub(super) fn in_memory(
-        local: &'a LocalLimiter,
-        target: &ChargeTarget<'a>,
-        max_wait: Duration,
-    ) -> Self {
-        let charges = target.charges_within(max_wait);
+    /// Charges a request in memory.
+    pub(super) fn in_memory(local: &'a LocalLimiter, target: &ChargeTarget<'a>) -> Self {
+        let charges = target.charges();
         Self {
             decision: local.decide_charges(&charges, target),
             charged: Some(Charged::Memory(local, charges.into_vec())),
@@ -76,37 +69,28 @@ impl Drop for Reservation<'_> {
 
 #[cfg(feature = "redis")]
 impl Reservation<'static> {
-    /// Charges a request in a shared store, now or within this time.
+    /// Charges a request in a shared store.
     ///
     /// A task of its own waits for the store: if this future is dropped meanwhile, the reservation is dropped with the reply, and given
     /// back.
-    pub(super) async fn shared(
-        shared: &Arc<SharedLimiter>,
-        target: &ChargeTarget<'_>,
-        max_wait: Duration,
-    ) -> Self {
+    pub(super) async fn shared(shared: &Arc<SharedLimiter>, target: &ChargeTarget<'_>) -> Self {
         let owned = Arc::new(OwnedTarget::of(target));
         let (reply, reserved) = oneshot::channel();
-        let task = reserve(Arc::clone(shared), Arc::clone(&owned), max_wait);
+        let task = reserve(Arc::clone(shared), Arc::clone(&owned));
         tokio::spawn(async move { drop(reply.send(task.await)) });
         match reserved.await {
             Ok(reservation) => reservation,
             // The task was lost with its runtime.
-            Err(_) => reserve(Arc::clone(shared), owned, max_wait).await,
+            Err(_) => reserve(Arc::clone(shared), owned).await,
         }
     }
 }
 
 #[cfg(feature = "redis")]
-async fn reserve(
-    shared: Arc<SharedLimiter>,
-    target: Arc<OwnedTarget>,
-    max_wait: Duration,
-) -> Reservation<'static> {
+async fn reserve(shared: Arc<SharedLimiter>, target: Arc<OwnedTarget>) -> Reservation<'static> {
     let decision = {
         let request = target.request.borrowed();
-        let mut charges = target.charges(&request);
-        let_wait(&mut charges, max_wait);
+        let charges = target.charges(&request);
         let (policies, deadline) = (&target.policies, target.deadline);
         let decision = shared.ask(&charges, policies, true, Instant::now(), deadline);
         decision.await.by(target.generation, target.cost)

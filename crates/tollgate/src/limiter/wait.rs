@@ -1,9 +1,8 @@
 //! Waits until a request is admitted.
 //!
-//! A token bucket and a leaky bucket reserve: the store charges the request now, and says when it may go. One call per request is
-//! enough, and the first to come is the first to go, whichever process it came to. Windows and logs cannot reserve: they admit what fits
-//! when they are asked. There, the requests of this process stand in line; the first asks, sleeps for as long as it is denied, and asks
-//! again, and the others wait behind it.
+//! A leaky bucket reserves: the store charges the request now, and says when it may go. One call per request is enough, and the first to
+//! come is the first to go, whichever process it came to. The other algorithms admit what fits when they are asked. There, the requests
+//! of this process stand in line; the first asks, sleeps for as long as it is denied, and asks again, and the others wait behind it.
 
 use std::hash::RandomState;
 use std::time::Duration;
@@ -122,12 +121,12 @@ impl<'a> Waiting<'a> {
                 && timeout_at(self.deadline, position.turn()).await.is_ok()
     }
 
-    /// Charges the request, for now or for later.
+    /// Charges the request.
     async fn reserve(&self) -> Reservation<'a> {
         match &self.limiter.backend {
-            Backend::Memory(local) => Reservation::in_memory(local, self.target, self.left()),
+            Backend::Memory(local) => Reservation::in_memory(local, self.target),
             #[cfg(feature = "redis")]
-            Backend::Shared(shared) => Reservation::shared(shared, self.target, self.left()).await,
+            Backend::Shared(shared) => Reservation::shared(shared, self.target).await,
         }
     }
 
