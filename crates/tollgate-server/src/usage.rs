@@ -109,7 +109,7 @@ fn hint(policy: &Policy, subject: &RequestAttributes<'_>) -> Option<String> {
     (!is_named).then(|| naming_hint(policy.identity()))
 }
 
-/// What clients are called that nobody knows.
+/// How unknown clients are named.
 pub(crate) fn naming_hint(identity: &Identity) -> String {
     let sources = identity.client_sources().iter();
     let names: Vec<String> = (sources.filter(|source| source.is_claimed()))

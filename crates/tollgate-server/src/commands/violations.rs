@@ -60,7 +60,7 @@ pub(super) fn violations(args: &ViolationsArgs, out: &mut impl Write) -> Result<
 /// A client as it was named, by the name under which it is counted.
 struct Client {
     name: String,
-    /// What clients are called, if nobody knows this one.
+    /// How clients are named, if this one is unknown.
     hint: Option<String>,
 }
 

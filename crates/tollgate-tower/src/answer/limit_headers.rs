@@ -1,5 +1,5 @@
 //! The headers of a decision: `RateLimit-Policy` and `RateLimit` of the IETF's draft, which are lists of strings with parameters;
-//! `X-RateLimit-*`, which everybody knows and nobody wrote down; and `Retry-After`.
+//! `X-RateLimit-*`, which is common and has no standard; and `Retry-After`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -172,7 +172,7 @@ pub(super) fn write_retry_after(
     sheet.set(&RETRY_AFTER, ours);
 }
 
-/// How many seconds somebody else says; `None` if that cannot be read.
+/// The seconds of an existing header; `None` if it cannot be read.
 fn waits(value: &HeaderValue, now: SystemTime) -> Option<u64> {
     let text = value.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {

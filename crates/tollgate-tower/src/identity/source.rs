@@ -255,7 +255,7 @@ impl fmt::Display for SourceError {
 
 impl std::error::Error for SourceError {}
 
-/// The longest id that somebody may write into a header.
+/// Maximum length of an id in a header.
 pub(crate) const LONGEST_ID: usize = 256;
 
 /// The longest API key that is hashed, so that nobody keeps us busy with hashing. As long as the longest header that nginx
@@ -342,7 +342,7 @@ pub(crate) fn is_printable(text: &str) -> bool {
     })
 }
 
-/// Text from outside as an error may show it: short, and escaped by whoever formats it with `{:?}`.
+/// Text from outside as an error may show it: short, and escaped when it is formatted with `{:?}`.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }

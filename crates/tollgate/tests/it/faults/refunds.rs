@@ -1,4 +1,4 @@
-//! Refunds over a wire that swallows replies: they reach the server, and whoever makes them waits.
+//! Refunds over a wire that swallows replies: they reach the server, and their callers wait.
 
 use std::pin::pin;
 use std::time::Duration;
